@@ -1,0 +1,165 @@
+package cluster
+
+import (
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/controllerd/controllerd/store"
+)
+
+// Keys is the layout of the keys of one cluster.
+type Keys struct{ prefix string }
+
+// KeysOf gives the layout for the cluster of that name.
+func KeysOf(name string) Keys { return Keys{prefix: "/controllerd/" + name + "/"} }
+
+// Prefix is what all keys of the cluster begin with.
+func (k Keys) Prefix() string { return k.prefix }
+
+// Cluster is the key of the cluster's uuid and format.
+func (k Keys) Cluster() string { return k.prefix + "cluster" }
+
+// Controller is the key that the active daemon holds.
+func (k Keys) Controller() string { return k.prefix + "controller" }
+
+// ControllerEpoch is the key of the controller epoch.
+func (k Keys) ControllerEpoch() string { return k.prefix + "controller_epoch" }
+
+// Candidate is the key of a daemon that would take the seat.
+func (k Keys) Candidate(lease store.LeaseID) string {
+	return fmt.Sprintf("%scandidates/%016x", k.prefix, uint64(lease))
+}
+
+// Term is the key of the history of one epoch.
+func (k Keys) Term(e Epoch) string { return fmt.Sprintf("%sterms/%020d", k.prefix, e) }
+
+// Broker is the key of a live broker.
+func (k Keys) Broker(id BrokerID) string { return fmt.Sprintf("%sbrokers/%d", k.prefix, id) }
+
+// Node is the key of the node that owns a broker id.
+func (k Keys) Node(id BrokerID) string { return fmt.Sprintf("%snodes/%d", k.prefix, id) }
+
+// Topic is the key of a topic's record.
+func (k Keys) Topic(name string) string { return k.prefix + "topics/" + name }
+
+// Block is the key of a block of partition records.
+func (k Keys) Block(b BlockID) string {
+	return fmt.Sprintf("%spartitions/%s/%d", k.prefix, b.Topic.Hex(), b.Index)
+}
+
+// BlockID names a block: the records of partitions Index*size to
+// (Index+1)*size-1 of a topic.
+type BlockID struct {
+	Topic TopicID
+	Index int32
+}
+
+type keyKind uint8
+
+const (
+	keyUnknown keyKind = iota
+	keyCluster
+	keyController
+	keyEpoch
+	keyCandidate
+	keyTerm
+	keyBroker
+	keyNode
+	keyTopic
+	keyBlock
+)
+
+// parsedKey is what a key of the cluster stands for.
+type parsedKey struct {
+	kind  keyKind
+	name  string        // topic
+	id    BrokerID      // broker, node
+	epoch Epoch         // term
+	lease store.LeaseID // candidate
+	block BlockID
+}
+
+// parse reads a key under the prefix. Only the one form that this layout
+// writes is accepted, so that no two keys mean the same thing.
+func (k Keys) parse(key string) (parsedKey, error) {
+	p, ok := k.parseLoosely(key)
+	if !ok || k.format(p) != key {
+		return parsedKey{}, fmt.Errorf("unknown key")
+	}
+	return p, nil
+}
+
+func (k Keys) parseLoosely(key string) (parsedKey, bool) {
+	rest, ok := strings.CutPrefix(key, k.prefix)
+	if !ok {
+		return parsedKey{}, false
+	}
+	switch rest {
+	case "cluster":
+		return parsedKey{kind: keyCluster}, true
+	case "controller":
+		return parsedKey{kind: keyController}, true
+	case "controller_epoch":
+		return parsedKey{kind: keyEpoch}, true
+	}
+	dir, name, ok := strings.Cut(rest, "/")
+	if !ok {
+		return parsedKey{}, false
+	}
+	switch dir {
+	case "candidates":
+		n, err := strconv.ParseUint(name, 16, 64)
+		return parsedKey{kind: keyCandidate, lease: store.LeaseID(n)}, err == nil
+	case "terms":
+		n, err := strconv.ParseInt(name, 10, 64)
+		return parsedKey{kind: keyTerm, epoch: Epoch(n)}, err == nil && n > 0
+	case "brokers", "nodes":
+		n, err := strconv.ParseInt(name, 10, 32)
+		kind := keyBroker
+		if dir == "nodes" {
+			kind = keyNode
+		}
+		return parsedKey{kind: kind, id: BrokerID(n)}, err == nil && n >= 0
+	case "topics":
+		return parsedKey{kind: keyTopic, name: name}, ValidateTopicName(name) == nil
+	case "partitions":
+		return parseBlock(name)
+	}
+	return parsedKey{}, false
+}
+
+func parseBlock(name string) (parsedKey, bool) {
+	topic, index, ok := strings.Cut(name, "/")
+	raw, err := hex.DecodeString(topic)
+	if !ok || err != nil || len(raw) != 16 {
+		return parsedKey{}, false
+	}
+	n, err := strconv.ParseInt(index, 10, 32)
+	return parsedKey{kind: keyBlock, block: BlockID{Topic: TopicID(raw), Index: int32(n)}}, err == nil && n >= 0
+}
+
+func (k Keys) format(p parsedKey) string {
+	switch p.kind {
+	case keyCluster:
+		return k.Cluster()
+	case keyController:
+		return k.Controller()
+	case keyEpoch:
+		return k.ControllerEpoch()
+	case keyCandidate:
+		return k.Candidate(p.lease)
+	case keyTerm:
+		return k.Term(p.epoch)
+	case keyBroker:
+		return k.Broker(p.id)
+	case keyNode:
+		return k.Node(p.id)
+	case keyTopic:
+		return k.Topic(p.name)
+	case keyBlock:
+		return k.Block(p.block)
+	}
+	return ""
+}
