@@ -1048,6 +1048,9 @@ type PartitionRecord struct {
 	ControllerEpoch int64       `protobuf:"varint,11,opt,name=controller_epoch,json=controllerEpoch,proto3" json:"controller_epoch,omitempty"`
 	Cause           ChangeCause `protobuf:"varint,12,opt,name=cause,proto3,enum=controllerd.v1.ChangeCause" json:"cause,omitempty"`
 	ChangedMs       int64       `protobuf:"varint,13,opt,name=changed_ms,json=changedMs,proto3" json:"changed_ms,omitempty"`
+	// Revision of the image that it was decided from. A replica whose broker
+	// epoch is higher has restarted since.
+	DecidedRevision int64 `protobuf:"varint,14,opt,name=decided_revision,json=decidedRevision,proto3" json:"decided_revision,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1173,6 +1176,13 @@ func (x *PartitionRecord) GetChangedMs() int64 {
 	return 0
 }
 
+func (x *PartitionRecord) GetDecidedRevision() int64 {
+	if x != nil {
+		return x.DecidedRevision
+	}
+	return 0
+}
+
 // A key under `partitions/`: the records of consecutive partitions of a topic.
 type PartitionBlock struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1292,7 +1302,7 @@ const file_controllerd_v1_record_proto_rawDesc = "" +
 	"created_ms\x18\t \x01(\x03R\tcreatedMs\x1a9\n" +
 	"\vConfigEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc5\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf0\x03\n" +
 	"\x0fPartitionRecord\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x1a\n" +
 	"\breplicas\x18\x02 \x03(\x05R\breplicas\x12\x16\n" +
@@ -1308,7 +1318,8 @@ const file_controllerd_v1_record_proto_rawDesc = "" +
 	"\x10controller_epoch\x18\v \x01(\x03R\x0fcontrollerEpoch\x121\n" +
 	"\x05cause\x18\f \x01(\x0e2\x1b.controllerd.v1.ChangeCauseR\x05cause\x12\x1d\n" +
 	"\n" +
-	"changed_ms\x18\r \x01(\x03R\tchangedMs\"Q\n" +
+	"changed_ms\x18\r \x01(\x03R\tchangedMs\x12)\n" +
+	"\x10decided_revision\x18\x0e \x01(\x03R\x0fdecidedRevision\"Q\n" +
 	"\x0ePartitionBlock\x12?\n" +
 	"\n" +
 	"partitions\x18\x01 \x03(\v2\x1f.controllerd.v1.PartitionRecordR\n" +

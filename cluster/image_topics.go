@@ -1,0 +1,229 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/controllerd/controllerd/store"
+)
+
+// TopicByID is the visible topic of that id, nil if there is none.
+func (im *Image) TopicByID(id TopicID) *Topic {
+	if t := im.byID[id]; t != nil {
+		return t.topic
+	}
+	return nil
+}
+
+// Partition is the record of a visible partition. It is nil if no topic
+// record counts the partition, or if its record is missing or unreadable.
+func (im *Image) Partition(id PartitionID) *Partition {
+	t := im.byID[id.Topic]
+	if t == nil || t.topic == nil || id.Index < 0 || id.Index >= t.topic.Made() {
+		return nil
+	}
+	return t.blocks[id.Index/t.topic.BlockSize()].Partition(id.Index)
+}
+
+// Block is a block of a topic, visible or not, nil if it is missing or
+// unreadable.
+func (im *Image) Block(id BlockID) *Block {
+	if t := im.byID[id.Topic]; t != nil {
+		return t.blocks[id.Index]
+	}
+	return nil
+}
+
+// Partitions visits the partitions of a topic in order, with nil for one whose
+// record is missing or unreadable.
+func (im *Image) Partitions(t *Topic, visit func(PartitionID, *Partition)) {
+	for i := range t.Made() {
+		id := PartitionID{t.ID, i}
+		visit(id, im.Partition(id))
+	}
+}
+
+// Hosted visits the readable visible partitions that have a replica on the
+// broker, in order.
+func (im *Image) Hosted(broker BrokerID, visit func(*Topic, PartitionID, *Partition)) {
+	blocks := make([]BlockID, 0, len(im.hosted[broker]))
+	for id := range im.hosted[broker] {
+		blocks = append(blocks, id)
+	}
+	slices.SortFunc(blocks, func(a, b BlockID) int {
+		return PartitionID{a.Topic, a.Index}.Compare(PartitionID{b.Topic, b.Index})
+	})
+	for _, id := range blocks {
+		t := im.byID[id.Topic]
+		if t.topic == nil {
+			continue
+		}
+		for _, n := range t.blocks[id.Index].partitions {
+			if p := im.Partition(PartitionID{id.Topic, n.index}); p != nil && slices.Contains(p.Replicas, broker) {
+				visit(t.topic, PartitionID{id.Topic, n.index}, p)
+			}
+		}
+	}
+}
+
+func (im *Image) topicBlocks(id TopicID) *topicBlocks {
+	t := im.byID[id]
+	if t == nil {
+		t = &topicBlocks{blocks: map[int32]*Block{}}
+		im.byID[id] = t
+	}
+	return t
+}
+
+// forget drops an id that nothing names any more.
+func (im *Image) forget(id TopicID) {
+	if t := im.byID[id]; t != nil && t.topic == nil && len(t.blocks) == 0 {
+		delete(im.byID, id)
+	}
+}
+
+func (im *Image) applyTopic(name string, c store.Change, events []Event) ([]Event, error) {
+	old := im.Topics[name]
+	var topic *Topic
+	var err error
+	if !c.Deleted {
+		topic, err = decodeTopic(name, c.KV)
+	}
+	if topic != nil {
+		if other := im.TopicByID(topic.ID); other != nil && other.Name != name {
+			topic, err = nil, fmt.Errorf("topic id %s belongs to topic %q", topic.ID, other.Name)
+		}
+	}
+	if old != nil && (topic == nil || topic.ID != old.ID) {
+		events = im.hideTopic(old, events)
+		old = nil
+	}
+	if topic == nil {
+		return events, err
+	}
+	im.Topics[name] = topic
+	t := im.topicBlocks(topic.ID)
+	if old == nil {
+		t.topic = topic
+		events = append(events, TopicAdded{topic})
+		return im.partitionsAppear(topic, 0, events), nil
+	}
+	return im.changeTopic(t, old, topic, events), nil
+}
+
+func (im *Image) hideTopic(t *Topic, events []Event) []Event {
+	im.Partitions(t, func(id PartitionID, p *Partition) {
+		if p != nil {
+			events = append(events, PartitionChanged{Topic: t, ID: id, Old: p})
+		}
+	})
+	delete(im.Topics, t.Name)
+	im.byID[t.ID].topic = nil
+	im.forget(t.ID)
+	return append(events, TopicGone{t})
+}
+
+// changeTopic replaces a topic's record. A block size that was changed by hand
+// makes other blocks visible, so everything is compared.
+func (im *Image) changeTopic(t *topicBlocks, old, topic *Topic, events []Event) []Event {
+	if old.BlockSize() == topic.BlockSize() && old.Made() <= topic.Made() {
+		t.topic = topic
+		events = append(events, TopicChanged{old, topic})
+		return im.partitionsAppear(topic, old.Made(), events)
+	}
+	before := make([]*Partition, old.Made())
+	im.Partitions(old, func(id PartitionID, p *Partition) { before[id.Index] = p })
+	t.topic = topic
+	events = append(events, TopicChanged{old, topic})
+	for i := range max(old.Made(), topic.Made()) {
+		id := PartitionID{topic.ID, i}
+		var was *Partition
+		if i < old.Made() {
+			was = before[i]
+		}
+		if now := im.Partition(id); now != was {
+			events = append(events, PartitionChanged{topic, id, was, now})
+		}
+	}
+	return events
+}
+
+func (im *Image) partitionsAppear(t *Topic, from int32, events []Event) []Event {
+	for i := from; i < t.Made(); i++ {
+		id := PartitionID{t.ID, i}
+		if p := im.Partition(id); p != nil {
+			events = append(events, PartitionChanged{Topic: t, ID: id, New: p})
+		}
+	}
+	return events
+}
+
+func (im *Image) applyBlock(id BlockID, c store.Change, events []Event) ([]Event, error) {
+	t := im.topicBlocks(id.Topic)
+	old := t.blocks[id.Index]
+	var block *Block
+	var err error
+	if !c.Deleted {
+		block, err = decodeBlock(id, c.KV)
+	}
+	im.index(old, block)
+	if block == nil {
+		delete(t.blocks, id.Index)
+	} else {
+		t.blocks[id.Index] = block
+		for _, n := range block.partitions {
+			im.maxEpoch = max(im.maxEpoch, n.partition.ControllerEpoch)
+		}
+	}
+	if t.topic != nil {
+		first := id.Index * t.topic.BlockSize()
+		for i := first; i < min(first+t.topic.BlockSize(), t.topic.Made()); i++ {
+			was, now := old.Partition(i), block.Partition(i)
+			if was == nil && now == nil || was != nil && now != nil && was.equal(now) {
+				continue
+			}
+			events = append(events, PartitionChanged{t.topic, PartitionID{id.Topic, i}, was, now})
+		}
+	}
+	im.forget(id.Topic)
+	return events, err
+}
+
+// index keeps the blocks by hosting broker.
+func (im *Image) index(old, block *Block) {
+	hosts := block.hosts()
+	for b := range old.hosts() {
+		if !hosts[b] {
+			delete(im.hosted[b], old.ID)
+			if len(im.hosted[b]) == 0 {
+				delete(im.hosted, b)
+			}
+		}
+	}
+	for b := range hosts {
+		if im.hosted[b] == nil {
+			im.hosted[b] = map[BlockID]struct{}{}
+		}
+		im.hosted[b][block.ID] = struct{}{}
+	}
+}
+
+func (b *Block) hosts() map[BrokerID]bool {
+	out := map[BrokerID]bool{}
+	if b == nil {
+		return out
+	}
+	for _, n := range b.partitions {
+		for _, r := range n.partition.Replicas {
+			out[r] = true
+		}
+	}
+	return out
+}
+
+func (p *Partition) equal(q *Partition) bool {
+	return p.Leader == q.Leader && p.LeaderEpoch == q.LeaderEpoch && p.PartitionEpoch == q.PartitionEpoch &&
+		p.ControllerEpoch == q.ControllerEpoch && p.Recovery == q.Recovery && p.Decided == q.Decided &&
+		slices.Equal(p.ISR, q.ISR) && slices.Equal(p.Replicas, q.Replicas) && slices.Equal(p.Adding, q.Adding) &&
+		slices.Equal(p.Removing, q.Removing) && slices.Equal(p.Target, q.Target)
+}
