@@ -47,7 +47,7 @@ proto-check: $(GENERATORS) ## proto/ is well formed and its Go code is not stale
 	bin/tools/buf format -d --exit-code
 	@set -e; fresh=$$(mktemp -d); trap 'rm -rf "$$fresh"' EXIT; \
 	bin/tools/buf generate -o "$$fresh"; \
-	diff -r -x '*.proto' -x doc.go "$$fresh/proto" proto || \
+	diff -rq -x '*.proto' -x doc.go "$$fresh/proto" proto || \
 	{ echo 'generated code is stale: run "make proto"' >&2; exit 1; }
 
 lint: bin/tools/staticcheck ## gofmt, go vet, staticcheck, and the rules in internal/lint
