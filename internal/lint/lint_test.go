@@ -3,6 +3,7 @@ package lint
 import (
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,53 +20,49 @@ func TestTree(t *testing.T) {
 	expect(t, root, nil)
 }
 
-// TestInjected copies a pure package out of this repository, finds nothing
+// TestInjected copies each pure package out of this repository, finds nothing
 // wrong with the copy, adds one file to it and finds exactly that.
 func TestInjected(t *testing.T) {
-	cases := []struct {
-		name, dir, file, src string
-		want                 []string
-	}{
-		{
-			"import from a floor above", "store", "x.go",
-			"package store\n\nimport _ \"" + module + "/rpc\"\n",
-			[]string{"store/x.go:3: floor: rpc is on a floor above store"},
-		},
-		{
-			"etcd client", "store", "x.go",
-			"package store\n\nimport _ \"go.etcd.io/etcd/client/v3\"\n",
-			[]string{"store/x.go:3: etcd: store reaches etcd: go.etcd.io/etcd/client/v3"},
-		},
-		{
-			"clock", "store", "x.go",
-			"package store\n\nimport \"time\"\n\nvar started = time.Now()\n",
-			[]string{"store/x.go:5: pure: use of time.Now"},
-		},
-		{
-			"clock as a value, under another name", "store", "x.go",
-			"package store\n\nimport clock \"time\"\n\nvar now = clock.Now\n",
-			[]string{"store/x.go:5: pure: use of time.Now"},
-		},
-		{
-			"goroutine", "store", "x.go",
-			"package store\n\nfunc spawn(f func()) {\n\tgo f()\n}\n",
-			[]string{"store/x.go:4: pure: go statement"},
-		},
-		{
-			"mutex", "store", "x.go",
-			"package store\n\nimport \"sync\"\n\nvar mu sync.Mutex\n",
-			[]string{"store/x.go:3: pure: import of sync"},
-		},
+	cases := []struct{ name, src, want string }{
+		{"import from a floor above", "import _ \"" + module + "/cmd/controllerd\"", "3: floor: cmd/controllerd is on a floor above DIR"},
+		{"etcd", "import _ \"go.etcd.io/etcd/client/v3\"", "3: etcd: DIR reaches etcd: go.etcd.io/etcd/client/v3"},
+		{"clock", "import \"time\"\n\nvar started = time.Now()", "5: pure: use of time.Now"},
+		{"clock as a value under another name", "import c \"time\"\n\nvar now = c.Now", "5: pure: use of time.Now"},
+		{"goroutine", "func spawn(f func()) {\n\tgo f()\n}", "4: pure: go statement"},
+		{"mutex", "import \"sync\"\n\nvar mu sync.Mutex", "3: pure: import of sync"},
 	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			dir := t.TempDir()
-			write(t, dir, "go.mod", "module "+module+"\n")
-			copyPackage(t, dir, c.dir)
-			expect(t, dir, nil)
-			write(t, dir, filepath.Join(c.dir, c.file), c.src)
-			expect(t, dir, c.want)
-		})
+	copied := 0
+	for _, r := range table {
+		if r.purity == free || r.floor == support {
+			continue
+		}
+		names, err := filepath.Glob(filepath.Join(root, r.dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(names) == 0 {
+			continue
+		}
+		copied++
+		for _, c := range cases {
+			t.Run(r.dir+"/"+c.name, func(t *testing.T) {
+				dir := t.TempDir()
+				write(t, dir, "go.mod", "module "+module+"\n")
+				for _, name := range names {
+					src, err := os.ReadFile(name)
+					if err != nil {
+						t.Fatal(err)
+					}
+					write(t, dir, filepath.Join(r.dir, filepath.Base(name)), string(src))
+				}
+				expect(t, dir, nil)
+				write(t, dir, filepath.Join(r.dir, "injected.go"), "package "+path.Base(r.dir)+"\n\n"+c.src+"\n")
+				expect(t, dir, []string{r.dir + "/injected.go:" + strings.Replace(c.want, "DIR", r.dir, 1)})
+			})
+		}
+	}
+	if copied == 0 {
+		t.Error("no pure package in this repository")
 	}
 }
 
@@ -98,12 +95,12 @@ func TestRules(t *testing.T) {
 			map[string]string{
 				"election/a.go":     imports("election", "~/rpc"),
 				"store/a.go":        imports("store", "~/proto/controllerd/v1"),
-				"statemachine/a.go": imports("statemachine", "~/fencing", "~/controller"),
+				"statemachine/a.go": imports("statemachine", "~/fencing", "~/rpc"),
 			},
 			[]string{
 				"election/a.go:3: floor: rpc is on the same floor as election",
 				"statemachine/a.go:3: floor: fencing is on the same floor as statemachine",
-				"statemachine/a.go:4: floor: controller is on a floor above statemachine",
+				"statemachine/a.go:4: floor: rpc is on a floor above statemachine",
 				"store/a.go:3: floor: proto/controllerd/v1 is on the same floor as store",
 			},
 		},
@@ -132,10 +129,14 @@ func TestRules(t *testing.T) {
 				"cmd/x/main.go":        imports("main", "~/store/etcdstore"),
 				"cluster/a.go":         imports("cluster", "go.etcd.io/etcd/api/v3/mvccpb"),
 				"broker/a.go":          imports("broker", "~/cluster"),
+				"fencing/a.go":         imports("fencing", "~/store"),
+				"controller/a.go":      imports("controller", "~/broker", "go.etcd.io/etcd/client/v3"),
 			},
 			[]string{
 				"broker/a.go:3: etcd: broker reaches etcd: cluster imports go.etcd.io/etcd/api/v3/mvccpb",
 				"cluster/a.go:3: etcd: cluster reaches etcd: go.etcd.io/etcd/api/v3/mvccpb",
+				"controller/a.go:3: etcd: controller reaches etcd: broker imports cluster imports go.etcd.io/etcd/api/v3/mvccpb",
+				"controller/a.go:4: etcd: controller reaches etcd: go.etcd.io/etcd/client/v3",
 			},
 		},
 		{
@@ -299,21 +300,5 @@ func write(t *testing.T, root, name, src string) {
 	}
 	if err := os.WriteFile(name, []byte(src), 0o644); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// copyPackage copies the Go files of one directory of this repository.
-func copyPackage(t *testing.T, to, dir string) {
-	t.Helper()
-	names, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
-	if err != nil || len(names) == 0 {
-		t.Fatalf("no Go files in %s: %v", dir, err)
-	}
-	for _, name := range names {
-		src, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		write(t, to, filepath.Join(dir, filepath.Base(name)), string(src))
 	}
 }

@@ -42,6 +42,7 @@ var table = []row{
 	{dir: "cluster", floor: 1, purity: wholly},
 	{dir: "store", floor: 0, purity: wholly},
 	{dir: "proto/...", floor: 0},
+	{dir: "store/storetest", floor: support},
 	{dir: "internal/sim", floor: support, purity: exceptRun, etcd: true},
 	{dir: "internal/...", floor: support, etcd: true},
 }
