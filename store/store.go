@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -115,8 +116,36 @@ type Txn struct {
 	Then []Op
 }
 
-// Validate reports what makes the transaction one that no Store runs: a write
-// without a condition (ErrUnguarded), or a broken limit (ErrLimit).
+// Bytes that a request needs at most beside keys and values: in all, for a
+// condition together with its part of Result.Found, for an operation.
+const (
+	txnOverhead  = 128
+	condOverhead = 48
+	opOverhead   = 40
+)
+
+// Size is the most bytes that the condition takes of a request. The store
+// reads the key of a condition once more to tell what it found.
+func (c Cond) Size() int { return 2*len(c.Key) + condOverhead }
+
+// Size is the most bytes that the operation takes of a request.
+func (op Op) Size() int { return len(op.Key) + len(op.Value) + opOverhead }
+
+// Size is the most bytes that the encoded request takes; MaxTxnBytes is its
+// limit.
+func (t Txn) Size() int {
+	size := txnOverhead
+	for _, c := range t.If {
+		size += c.Size()
+	}
+	for _, op := range t.Then {
+		size += op.Size()
+	}
+	return size
+}
+
+// Validate reports what makes the transaction one that no Store runs: no
+// condition (ErrUnguarded), or a broken limit (ErrLimit).
 func (t Txn) Validate() error {
 	if len(t.If) == 0 {
 		return fmt.Errorf("validate transaction: %w", ErrUnguarded)
@@ -124,14 +153,32 @@ func (t Txn) Validate() error {
 	if len(t.If) > MaxConds || len(t.Then) > MaxOps {
 		return fmt.Errorf("validate transaction of %d conditions and %d operations: %w", len(t.If), len(t.Then), ErrLimit)
 	}
+	if size := t.Size(); size > MaxTxnBytes {
+		return fmt.Errorf("validate transaction of up to %d bytes: %w", size, ErrLimit)
+	}
 	seen := make(map[string]bool, len(t.Then))
 	for _, op := range t.Then {
-		if seen[op.Key] {
-			return fmt.Errorf("validate transaction: key %q written twice: %w", op.Key, ErrLimit)
+		if op.Key == "" || seen[op.Key] {
+			return fmt.Errorf("validate transaction: key %q written twice or empty: %w", op.Key, ErrLimit)
 		}
 		seen[op.Key] = true
 	}
+	for _, c := range t.If {
+		if c.Key == "" {
+			return fmt.Errorf("validate transaction: condition on an empty key: %w", ErrLimit)
+		}
+	}
 	return nil
+}
+
+// ReadSet sorts the keys of a Get and leaves out what is named twice. It
+// returns ErrLimit for none, for more than MaxOps and for an empty key.
+func ReadSet(keys []string) ([]string, error) {
+	set := slices.Compact(slices.Sorted(slices.Values(keys)))
+	if len(set) == 0 || len(set) > MaxOps || set[0] == "" {
+		return nil, fmt.Errorf("read %d keys, one of them may be empty: %w", len(set), ErrLimit)
+	}
+	return set, nil
 }
 
 // Result is the outcome of a transaction that the store answered.
@@ -141,7 +188,7 @@ type Result struct {
 	// and wrote anything; otherwise the revision at which it was evaluated.
 	Rev Rev
 	// Found holds, after a failure, the compared keys that exist, without
-	// values, as they stood at Rev.
+	// values and leases, as they stood at Rev.
 	Found []KV
 }
 
@@ -162,8 +209,9 @@ type Watch struct {
 	Prefix string
 	After  Rev
 	// Progress is the interval at which a progress notification is asked for.
-	// A stream that brings nothing for Silence ends with ErrSilent.
-	// 0 turns either off.
+	// A store that brings nothing for Silence, not even the start of the
+	// stream, ends the watch with ErrSilent; the time that the callback takes
+	// does not count. 0 turns either off.
 	Progress, Silence time.Duration
 }
 
@@ -177,7 +225,9 @@ var (
 	ErrUnguarded = errors.New("store: transaction without a condition")
 	// ErrLimit: a limit of the store, or a key written twice. Not applied.
 	ErrLimit = errors.New("store: limit of a transaction exceeded")
-	// ErrNoSpace: the store's quota is used up. Not applied.
+	// ErrNoSpace: the store's quota is used up. It comes with ErrUnknown,
+	// because etcd gives this answer also to a transaction that it applied and
+	// that crossed the quota.
 	ErrNoSpace = errors.New("store: no space")
 	// ErrBusy: the store refuses work for now. Not applied.
 	ErrBusy = errors.New("store: too many requests")
@@ -192,9 +242,9 @@ var (
 )
 
 // Refused reports whether err says that a transaction was certainly not
-// applied and that the store answered.
+// applied.
 func Refused(err error) bool {
-	for _, e := range []error{ErrUnguarded, ErrLimit, ErrNoSpace, ErrBusy, ErrLeaseNotFound, ErrKeyNotFound} {
+	for _, e := range []error{ErrUnguarded, ErrLimit, ErrBusy, ErrLeaseNotFound, ErrKeyNotFound} {
 		if errors.Is(err, e) {
 			return true
 		}
@@ -208,15 +258,17 @@ func Refused(err error) bool {
 type Store interface {
 	// Commit runs one transaction.
 	Commit(ctx context.Context, txn Txn) (Result, error)
-	// Get reads up to MaxOps keys at one revision, linearizably. Keys that do
+	// Get reads one to MaxOps keys at one revision, linearizably. Keys that do
 	// not exist are left out.
 	Get(ctx context.Context, keys ...string) (Snapshot, error)
 	// List reads a whole prefix at one revision, linearizably; with keysOnly
-	// the values are left out.
+	// the values and leases are left out.
 	List(ctx context.Context, prefix string, keysOnly bool) (Snapshot, error)
 	// Watch calls fn with each batch, in order and from one goroutine, until
-	// the context ends or the watch fails; the error says which: ErrCompacted,
-	// ErrSilent, the context's, or another.
+	// the context ends or the watch fails; the error says which: the
+	// context's, ErrCompacted, ErrSilent, or another, such as a lost
+	// connection. But for ErrCompacted a new watch may go on after the last
+	// batch's revision. fn has returned when Watch returns.
 	Watch(ctx context.Context, w Watch, fn func(Batch)) error
 	// Grant makes a lease of at least ttl. If its outcome is unknown, a lease
 	// that nobody renews may be left behind until it expires.

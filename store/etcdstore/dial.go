@@ -1,0 +1,87 @@
+package etcdstore
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+)
+
+const (
+	// keepAliveTime is how long a connection with an open stream may be quiet
+	// before it is pinged: the least that grpc allows, and etcd closes the
+	// connection of a client that pings more often than every 5 s or without a
+	// stream.
+	keepAliveTime = 10 * time.Second
+	// keepAliveTimeout is how long an answer to the ping may take, and on Linux
+	// how long data may stay unacknowledged (TCP_USER_TIMEOUT). The second
+	// decides in practice, because a daemon sends something every second.
+	keepAliveTimeout = 2 * time.Second
+	// loginTimeout bounds the exchange of a password for a token.
+	loginTimeout = 5 * time.Second
+)
+
+// reconnect is how a lost connection is dialled again: an etcd that is back
+// should be noticed within about a second.
+var reconnect = grpc.ConnectParams{
+	Backoff: backoff.Config{
+		BaseDelay:  50 * time.Millisecond,
+		Multiplier: 1.6,
+		Jitter:     0.2,
+		MaxDelay:   time.Second,
+	},
+	MinConnectTimeout: 2 * time.Second,
+}
+
+// Config says how to reach an etcd cluster.
+type Config struct {
+	// Endpoints are the members, each as host:port or as a URL. One that
+	// answers is enough; calls are spread over all of them. Without a scheme
+	// TLS decides between plain and encrypted connections.
+	Endpoints []string
+	// TLS encrypts the connections; nil leaves them plain.
+	TLS *tls.Config
+	// Username and Password log in, if the cluster asks for it.
+	Username, Password string
+	// DialOptions are added to the client's. An interceptor must be a chained
+	// one, or it replaces the client's own.
+	DialOptions []grpc.DialOption
+}
+
+// Dial makes a client. It does not wait for a connection: a cluster that is
+// away shows in the calls, each of which ends with its own context. Only a
+// login needs the cluster at once.
+func Dial(cfg Config) (*clientv3.Client, error) {
+	if len(cfg.Endpoints) == 0 {
+		return nil, errors.New("dial etcd: no endpoints given")
+	}
+	for i, e := range cfg.Endpoints {
+		if strings.TrimSpace(e) == "" {
+			return nil, fmt.Errorf("dial etcd: endpoint %d is empty", i+1)
+		}
+		if strings.Contains(e, "@") { // not named: it would put the password into a log
+			return nil, fmt.Errorf("dial etcd: endpoint %d has a user name in it, which etcd ignores", i+1)
+		}
+	}
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints:            cfg.Endpoints,
+		TLS:                  cfg.TLS,
+		Username:             cfg.Username,
+		Password:             cfg.Password,
+		DialTimeout:          loginTimeout,
+		DialKeepAliveTime:    keepAliveTime,
+		DialKeepAliveTimeout: keepAliveTimeout,
+		DialOptions:          append([]grpc.DialOption{grpc.WithConnectParams(reconnect)}, cfg.DialOptions...),
+		Logger:               zap.NewNop(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("dial etcd: %w", err)
+	}
+	return client, nil
+}
