@@ -1,0 +1,363 @@
+package election
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/controllerd/controllerd/cluster"
+	"github.com/controllerd/controllerd/epoch"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+	"github.com/controllerd/controllerd/store"
+)
+
+// Format is the newest format of a cluster that this code can serve.
+const Format = 1
+
+// Back-off between claims that were lost, and how long the seat is left to a
+// named successor or to anybody but the one who gave it up.
+const (
+	minBackoff  = 10 * time.Millisecond
+	maxBackoff  = 2 * time.Second
+	courtesy    = time.Second
+	grantPeriod = 500 * time.Millisecond // between attempts to get a lease
+)
+
+// Errors that end a term, beside epoch.ErrClaimLost.
+var (
+	// ErrLeaseLost: the lease is gone, or was not renewed in time.
+	ErrLeaseLost = errors.New("election: lease lost")
+	// ErrCluster: the cluster key is gone, or names another cluster.
+	ErrCluster = errors.New("election: cluster key gone or changed")
+	// ErrResigned: the term was given up on purpose.
+	ErrResigned = errors.New("election: resigned")
+)
+
+// Now is one reading of the clocks.
+type Now struct {
+	Mono   time.Duration // never steps, does not stop in a suspend
+	WallMs int64         // Unix milliseconds, stored for people, never compared
+}
+
+// Config describes a candidate.
+type Config struct {
+	Self *pb.ControllerRecord // without the lease
+	// Version is shown to people.
+	Version string
+	TTL     time.Duration
+	// ClusterUUID is the uuid that the cluster gets if this daemon is the first.
+	ClusterUUID string
+	Rand        *rand.Rand // jitter
+}
+
+type phase uint8
+
+const (
+	noLease phase = iota
+	granting
+	standby
+	claiming
+	active
+	stopping  // the term is over, its work is being stopped
+	releasing // the seat and the lease are being given up
+	done      // told to stop, nothing held any more
+)
+
+// Candidate is the pure part of one daemon's election. Step is its only input.
+type Candidate struct {
+	cfg    Config
+	phase  phase
+	keeper *Keeper
+	claim  epoch.Claim
+	end    epoch.End
+	lost   bool // the claim is certainly gone: nothing to release
+
+	uuid    string // of the cluster, once seen
+	problem string // why it does not campaign
+
+	retry      time.Duration // not before: the next grant or claim
+	backoff    time.Duration
+	emptySince time.Duration // when the image first showed an empty seat; -1: it is taken
+	pending    int           // answers awaited while releasing
+	registered bool          // a put of the candidate key is on its way
+	founding   bool          // a put of the cluster key is on its way
+	beaten     *claimAnswer  // what beat the last claim, until the image shows it
+	leaving    bool          // told to stop for good
+	wake       time.Duration
+}
+
+// claimAnswer is the answer to a claim that the image has yet to show.
+type claimAnswer struct {
+	rev     store.Rev
+	found   []store.KV
+	missing []string
+	sent    time.Duration // unknown outcome: a read sent later settles it
+	unknown bool
+}
+
+// NewCandidate is a candidate without a lease.
+func NewCandidate(cfg Config) *Candidate {
+	return &Candidate{cfg: cfg, emptySince: -1}
+}
+
+// Active is the claim under which this daemon may act now, if it may.
+func (c *Candidate) Active(now time.Duration) (epoch.Claim, bool) {
+	return c.claim, c.phase == active && now < c.keeper.Quiet()
+}
+
+// Quiet is when the claim must not be acted on any more.
+func (c *Candidate) Quiet() time.Duration {
+	if c.keeper == nil {
+		return 0
+	}
+	return c.keeper.Quiet()
+}
+
+// Done reports whether the candidate was told to stop and holds nothing.
+func (c *Candidate) Done() bool { return c.phase == done }
+
+// Lease is the lease held, 0 if none.
+func (c *Candidate) Lease() store.LeaseID {
+	if c.keeper == nil {
+		return 0
+	}
+	return c.keeper.Lease
+}
+
+// Problem says why the daemon does not campaign; empty: it does.
+func (c *Candidate) Problem() string { return c.problem }
+
+// ClusterUUID is the uuid of the cluster that it serves, empty until seen.
+func (c *Candidate) ClusterUUID() string { return c.uuid }
+
+// Wake is when Step is to be called if nothing happens before.
+func (c *Candidate) Wake() time.Duration { return c.wake }
+
+// Step takes in one event (nil: time passed, or the image changed) and says
+// what to do. oldestWrite is when the oldest unanswered write of the term was
+// sent, now if there is none.
+func (c *Candidate) Step(now Now, im *cluster.Image, oldestWrite time.Duration, ev Event) []Action {
+	var out []Action
+	if ev != nil {
+		out = c.take(now, im, ev)
+	}
+	c.wake = now.Mono + time.Second
+	c.observe(now.Mono, im)
+	switch c.phase {
+	case noLease:
+		out = c.stepNoLease(now, out)
+	case standby, claiming:
+		out = c.stepStandby(now, im, oldestWrite, out)
+	case active:
+		out = c.stepActive(now, im, oldestWrite, out)
+	case releasing:
+		if c.pending == 0 {
+			out = c.released(now, out)
+		}
+	}
+	return out
+}
+
+// observe notes what the image shows, whatever the phase.
+func (c *Candidate) observe(now time.Duration, im *cluster.Image) {
+	if c.keeper != nil {
+		c.keeper.Observe(im)
+	}
+	switch {
+	case im.Controller != nil:
+		c.emptySince = -1
+		c.backoff = 0
+	case c.emptySince < 0:
+		c.emptySince = now
+	}
+	if im.Rev == 0 {
+		c.problem = "nothing read from etcd yet"
+		return
+	}
+	if c.uuid == "" && im.Cluster != nil {
+		c.uuid = im.Cluster.GetUuid()
+	}
+	c.problem = c.clusterProblem(im)
+}
+
+func (c *Candidate) clusterProblem(im *cluster.Image) string {
+	key := im.Keys.Cluster()
+	switch {
+	case im.Cluster == nil && c.uuid != "":
+		return fmt.Sprintf("key %s is gone or unreadable, it named cluster %s: put it back, or start the daemons anew", key, c.uuid)
+	case im.Cluster == nil && (im.ModRev(key) != 0 || im.MaxEpoch() > 0 || len(im.Topics) > 0):
+		return fmt.Sprintf("key %s is missing or unreadable under a prefix that is in use: put it back", key)
+	case im.Cluster == nil:
+		return "" // the prefix is new
+	case im.Cluster.GetUuid() != c.uuid:
+		return fmt.Sprintf("key %s names cluster %s instead of %s", key, im.Cluster.GetUuid(), c.uuid)
+	case im.Cluster.GetFormat() > Format:
+		return fmt.Sprintf("the cluster has format %d, this daemon knows up to %d: use a newer one", im.Cluster.GetFormat(), Format)
+	}
+	return ""
+}
+
+func (c *Candidate) stepNoLease(now Now, out []Action) []Action {
+	if c.leaving {
+		c.phase = done
+		return out
+	}
+	if now.Mono < c.retry {
+		c.wakeAt(c.retry)
+		return out
+	}
+	c.phase = granting
+	return append(out, Grant{TTL: c.cfg.TTL, Sent: now.Mono})
+}
+
+// tend keeps the lease. It reports false if the lease can not be relied on.
+func (c *Candidate) tend(now Now, im *cluster.Image, oldestWrite time.Duration, out []Action) ([]Action, bool) {
+	k := c.keeper
+	if now.Mono >= k.Quiet() {
+		return out, false
+	}
+	if k.ProbeDue(now.Mono) {
+		k.ProbeSent(now.Mono)
+		out = append(out, Probe{Sent: now.Mono, Keys: []string{im.Keys.Controller(), im.Keys.ControllerEpoch()}})
+	}
+	if k.RenewDue(now.Mono, oldestWrite) {
+		k.Sent(now.Mono)
+		out = append(out, Renew{Lease: k.Lease, Sent: now.Mono, Timeout: k.Deadline() - now.Mono})
+	}
+	c.wakeAt(k.Wake(now.Mono))
+	return out, true
+}
+
+func (c *Candidate) stepStandby(now Now, im *cluster.Image, oldestWrite time.Duration, out []Action) []Action {
+	if c.leaving {
+		return c.giveUpLease(out)
+	}
+	out, ok := c.tend(now, im, oldestWrite, out)
+	if !ok {
+		return c.giveUpLease(out)
+	}
+	if claim, won := epoch.Won(im, c.cfg.Self.GetNonce(), c.keeper.Lease); won && c.problem == "" {
+		c.phase, c.claim, c.lost, c.end, c.beaten = active, claim, false, epoch.End{}, nil
+		return append(out, Begin{Claim: claim})
+	}
+	if c.phase == claiming {
+		if c.beaten == nil || !c.settled(im) {
+			return out
+		}
+		c.beaten, c.phase = nil, standby
+	}
+	out = c.register(im, out)
+	return c.campaign(now, im, out)
+}
+
+// settled reports whether the image shows what became of the last claim.
+func (c *Candidate) settled(im *cluster.Image) bool {
+	if c.beaten.unknown {
+		return c.keeper.proven > c.beaten.sent
+	}
+	return im.Reached(c.beaten.rev, c.beaten.found, c.beaten.missing)
+}
+
+// register puts the candidate key, so that others can see who would follow.
+func (c *Candidate) register(im *cluster.Image, out []Action) []Action {
+	key := im.Keys.Candidate(c.keeper.Lease)
+	if im.Rev == 0 || c.registered || im.ModRev(key) != 0 || c.problem != "" || im.Cluster == nil {
+		return out
+	}
+	c.registered = true
+	r := &pb.CandidateRecord{
+		Id: c.cfg.Self.GetId(), Nonce: c.cfg.Self.GetNonce(), Endpoint: c.cfg.Self.GetEndpoint(),
+		Version: c.cfg.Version, StartedMs: c.cfg.Self.GetStartedMs(),
+	}
+	return append(out, Commit{Purpose: Enlist, Txn: store.Txn{
+		If:   []store.Cond{store.Missing(key)},
+		Then: []store.Op{store.PutLeased(key, cluster.Encode(r), c.keeper.Lease)},
+	}})
+}
+
+func (c *Candidate) campaign(now Now, im *cluster.Image, out []Action) []Action {
+	if c.problem != "" || !c.keeper.Proven(now.Mono) {
+		return out
+	}
+	if im.Cluster == nil {
+		return c.found(im, out)
+	}
+	if im.Controller != nil {
+		return out
+	}
+	if at := max(c.retry, c.emptySince+c.leaveTo(im)); now.Mono < at {
+		c.wakeAt(at)
+		return out
+	}
+	c.phase = claiming
+	c.beaten = nil
+	self := c.self()
+	return append(out, Commit{Purpose: Claim, Txn: epoch.Mint(im, self, now.WallMs), Sent: now.Mono})
+}
+
+func (c *Candidate) self() *pb.ControllerRecord {
+	s := c.cfg.Self
+	return &pb.ControllerRecord{
+		Id: s.GetId(), Nonce: s.GetNonce(), Endpoint: s.GetEndpoint(), StartedMs: s.GetStartedMs(),
+		Lease: int64(c.keeper.Lease),
+	}
+}
+
+// found writes the cluster key of a new prefix.
+func (c *Candidate) found(im *cluster.Image, out []Action) []Action {
+	if c.founding {
+		return out
+	}
+	c.founding = true
+	k := im.Keys
+	return append(out, Commit{Purpose: Found, Txn: store.Txn{
+		If:   []store.Cond{store.Missing(k.Cluster()), store.Missing(k.ControllerEpoch())},
+		Then: []store.Op{store.Put(k.Cluster(), cluster.Encode(&pb.ClusterRecord{Uuid: c.cfg.ClusterUUID, Format: Format}))},
+	}})
+}
+
+// leaveTo is how long an empty seat is left to others: to the successor that
+// the last term named, or to anybody else if this daemon resigned it.
+func (c *Candidate) leaveTo(im *cluster.Image) time.Duration {
+	last := im.Terms[im.MaxEpoch()]
+	if last == nil || len(im.Candidates) < 2 {
+		return 0
+	}
+	r := last.Record
+	switch {
+	case r.GetSuccessor() != "" && r.GetSuccessor() != c.cfg.Self.GetId():
+		return courtesy
+	case r.GetNonce() == c.cfg.Self.GetNonce() && r.GetEndCause() == pb.EndCause_END_CAUSE_RESIGNED:
+		return courtesy
+	}
+	return 0
+}
+
+func (c *Candidate) stepActive(now Now, im *cluster.Image, oldestWrite time.Duration, out []Action) []Action {
+	switch {
+	case c.problem != "":
+		return c.endTerm(epoch.End{Cause: pb.EndCause_END_CAUSE_SELF_FENCED, Reason: c.problem}, ErrCluster, out)
+	case !c.claim.Holds(im):
+		c.lost = true
+		return c.endTerm(epoch.End{}, epoch.ErrClaimLost, out)
+	}
+	out, ok := c.tend(now, im, oldestWrite, out)
+	if !ok {
+		return c.endTerm(epoch.End{Cause: pb.EndCause_END_CAUSE_SELF_FENCED, Reason: c.doubt(now.Mono, oldestWrite)}, ErrLeaseLost, out)
+	}
+	return out
+}
+
+// doubt says why the lease was not renewed.
+func (c *Candidate) doubt(now, oldestWrite time.Duration) string {
+	switch {
+	case now-oldestWrite >= c.keeper.ttl/2:
+		return "etcd did not answer a write in time"
+	case !c.keeper.Proven(now):
+		return "etcd or its watch did not answer in time"
+	}
+	return "the lease was not renewed in time"
+}
+
+func (c *Candidate) wakeAt(t time.Duration) { c.wake = min(c.wake, t) }
