@@ -1,0 +1,240 @@
+package fencing
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/controllerd/controllerd/cluster"
+	"github.com/controllerd/controllerd/internal/unfenced"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+)
+
+// Gate decides which commands a broker obeys. It belongs to one process of one
+// broker and lives through all of its registrations: what the process holds in
+// memory stays what it is when the broker epoch changes.
+type Gate struct {
+	broker          cluster.BrokerID
+	uuid            string              // of the cluster; "" until known
+	brokerEpoch     cluster.BrokerEpoch // 0 until known
+	controllerEpoch cluster.Epoch       // the highest seen; never falls
+
+	topics   map[string]cluster.TopicID // by name: what is hosted under it
+	hosted   map[cluster.PartitionID]*held
+	live     []LiveBroker
+	metadata map[cluster.PartitionID]*PartitionState
+
+	open unfenced.Switch
+}
+
+// held is the newest state admitted of a hosted partition.
+type held struct {
+	state  PartitionState
+	failed bool // the handler for its leader epoch failed: it may be tried again
+}
+
+// NewGate makes the gate of a broker. The cluster's uuid is empty if the broker
+// takes it from its first registration.
+func NewGate(id cluster.BrokerID, clusterUUID string) *Gate {
+	return &Gate{
+		broker:   id,
+		uuid:     clusterUUID,
+		topics:   map[string]cluster.TopicID{},
+		hosted:   map[cluster.PartitionID]*held{},
+		metadata: map[cluster.PartitionID]*PartitionState{},
+	}
+}
+
+// TakeOut makes the gate admit everything, whatever its epochs. Tests of this
+// module use it to show that they would notice; see package unfenced.
+func (g *Gate) TakeOut(s unfenced.Switch) { g.open = s }
+
+// Admit decides about one command. A refused command changes nothing.
+func (g *Gate) Admit(cmd *pb.Command) Verdict {
+	stamp := cmd.GetStamp()
+	if refusal := g.refusal(stamp); refusal != pb.Refusal_REFUSAL_UNSPECIFIED && !g.open.IsOpen() {
+		return Verdict{Refusal: refusal, ControllerEpoch: g.controllerEpoch}
+	}
+	g.Adopt(cluster.Epoch(stamp.GetControllerEpoch()))
+	v := Verdict{ControllerEpoch: g.controllerEpoch}
+	switch body := cmd.GetBody().(type) {
+	case *pb.Command_LeaderAndIsr:
+		v.Decisions = decideEach(body.LeaderAndIsr.GetTopics(), g.admitReplica)
+	case *pb.Command_UpdateMetadata:
+		v.Decisions = decideEach(body.UpdateMetadata.GetTopics(), g.admitMetadata)
+		if live := body.UpdateMetadata.GetLiveBrokers(); live != nil {
+			g.live = liveOf(live)
+			v.Live = g.live
+		}
+	}
+	return v
+}
+
+// refusal is the part of the decision that concerns the whole command. The
+// order matters: a command for somebody else must not raise our epoch.
+func (g *Gate) refusal(stamp *pb.Stamp) pb.Refusal {
+	be, ce := cluster.BrokerEpoch(stamp.GetBrokerEpoch()), cluster.Epoch(stamp.GetControllerEpoch())
+	switch {
+	case g.uuid != "" && stamp.GetClusterUuid() != g.uuid:
+		return pb.Refusal_REFUSAL_INCONSISTENT_CLUSTER_ID
+	case cluster.BrokerID(stamp.GetBrokerId()) != g.broker:
+		return pb.Refusal_REFUSAL_WRONG_BROKER
+	case g.brokerEpoch == 0 || be > g.brokerEpoch:
+		// The answer to our registration is still on its way.
+		return pb.Refusal_REFUSAL_UNAVAILABLE
+	case be < g.brokerEpoch:
+		return pb.Refusal_REFUSAL_STALE_BROKER_EPOCH
+	case ce < max(g.controllerEpoch, 1):
+		return pb.Refusal_REFUSAL_STALE_CONTROLLER_EPOCH
+	}
+	return pb.Refusal_REFUSAL_UNSPECIFIED
+}
+
+func decideEach(topics []*pb.TopicStates, decide func(*PartitionState) Action) []Decision {
+	n := 0
+	for _, t := range topics {
+		n += len(t.GetPartitions())
+	}
+	decisions := make([]Decision, 0, n)
+	for _, t := range topics {
+		id, err := cluster.TopicIDFrom(t.GetTopicId())
+		for _, p := range t.GetPartitions() {
+			d := Decision{State: stateOf(t.GetTopic(), id, p), Action: Inconsistent}
+			if err == nil {
+				d.Action = decide(&d.State)
+			}
+			decisions = append(decisions, d)
+		}
+	}
+	return decisions
+}
+
+// admitReplica decides about a partition that this broker hosts.
+func (g *Gate) admitReplica(s *PartitionState) Action {
+	if id, ok := g.topics[s.Topic]; ok && id != s.Partition.Topic {
+		return Inconsistent
+	}
+	h := g.hosted[s.Partition]
+	switch {
+	case h == nil:
+		g.topics[s.Topic] = s.Partition.Topic
+		g.hosted[s.Partition] = &held{state: *s}
+		return Admitted
+	case g.open.IsOpen(), s.LeaderEpoch > h.state.LeaderEpoch, h.failed && s.Compare(&h.state) >= 0:
+		*h = held{state: *s}
+		return Admitted
+	case s.Compare(&h.state) > 0:
+		h.state = *s
+		return IsrAdopted
+	}
+	return Already
+}
+
+// admitMetadata decides about a partition anywhere in the cluster.
+func (g *Gate) admitMetadata(s *PartitionState) Action {
+	if known := g.metadata[s.Partition]; known != nil && s.Compare(known) <= 0 && !g.open.IsOpen() {
+		return Already
+	}
+	state := *s
+	g.metadata[s.Partition] = &state
+	return Admitted
+}
+
+// Failed says that the handler for a leader epoch of a partition failed. If
+// nothing newer was admitted since, the next command with this leader epoch is
+// admitted again, instead of being answered with Already; a lower one is not.
+func (g *Gate) Failed(p cluster.PartitionID, le cluster.LeaderEpoch) {
+	if h := g.hosted[p]; h != nil && h.state.LeaderEpoch == le {
+		h.failed = true
+	}
+}
+
+// Committed takes in the ISR that AlterPartition was answered with, as a
+// command with the same epochs would, and reports whether it is newer than
+// what is held. A state with another leader epoch is left to the command that
+// brings it, because a handler must run for it.
+func (g *Gate) Committed(p cluster.PartitionID, r *pb.PartitionRecord) (PartitionState, bool) {
+	h := g.hosted[p]
+	if h == nil || h.failed ||
+		cluster.LeaderEpoch(r.GetLeaderEpoch()) != h.state.LeaderEpoch ||
+		cluster.PartitionEpoch(r.GetPartitionEpoch()) <= h.state.PartitionEpoch {
+		return PartitionState{}, false
+	}
+	h.state = PartitionState{
+		Topic:           h.state.Topic,
+		Partition:       p,
+		Leader:          cluster.BrokerID(r.GetLeader()),
+		ISR:             cluster.BrokerIDs(r.GetIsr()),
+		Replicas:        cluster.BrokerIDs(r.GetReplicas()),
+		Adding:          cluster.BrokerIDs(r.GetAdding()),
+		Removing:        cluster.BrokerIDs(r.GetRemoving()),
+		LeaderEpoch:     h.state.LeaderEpoch,
+		PartitionEpoch:  cluster.PartitionEpoch(r.GetPartitionEpoch()),
+		ControllerEpoch: cluster.Epoch(r.GetControllerEpoch()),
+		Recovery:        r.GetRecovery(),
+	}
+	return h.state, true
+}
+
+// Adopt takes in a controller epoch heard of outside of commands: in the
+// answer to a registration or a renewal. One that is not higher is ignored.
+func (g *Gate) Adopt(ce cluster.Epoch) { g.controllerEpoch = max(g.controllerEpoch, ce) }
+
+// Registered begins a new incarnation of the broker. It fails, and changes
+// nothing, if the cluster is not the one that the broker belongs to.
+func (g *Gate) Registered(clusterUUID string, be cluster.BrokerEpoch) error {
+	if g.uuid != "" && clusterUUID != g.uuid {
+		return fmt.Errorf("register in cluster %s: the broker belongs to cluster %s", clusterUUID, g.uuid)
+	}
+	g.uuid, g.brokerEpoch = clusterUUID, be
+	return nil
+}
+
+// Hello is what the broker says first on a stream of commands.
+func (g *Gate) Hello() *pb.Hello {
+	return &pb.Hello{
+		ClusterUuid:     g.uuid,
+		BrokerId:        int32(g.broker),
+		BrokerEpoch:     int64(g.brokerEpoch),
+		ControllerEpoch: int64(g.controllerEpoch),
+	}
+}
+
+// ClusterUUID is the cluster that the broker belongs to, "" until known.
+func (g *Gate) ClusterUUID() string { return g.uuid }
+
+// BrokerEpoch is the broker's own epoch, 0 until known.
+func (g *Gate) BrokerEpoch() cluster.BrokerEpoch { return g.brokerEpoch }
+
+// ControllerEpoch is the highest controller epoch seen.
+func (g *Gate) ControllerEpoch() cluster.Epoch { return g.controllerEpoch }
+
+// Replica is the newest state admitted of a partition that is hosted here.
+func (g *Gate) Replica(p cluster.PartitionID) (PartitionState, bool) {
+	h := g.hosted[p]
+	if h == nil {
+		return PartitionState{}, false
+	}
+	return h.state, true
+}
+
+// Replicas are the partitions hosted here, in order.
+func (g *Gate) Replicas() []cluster.PartitionID {
+	ids := make([]cluster.PartitionID, 0, len(g.hosted))
+	for id := range g.hosted {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, cluster.PartitionID.Compare)
+	return ids
+}
+
+// Metadata is the newest state heard of any partition.
+func (g *Gate) Metadata(p cluster.PartitionID) (PartitionState, bool) {
+	s := g.metadata[p]
+	if s == nil {
+		return PartitionState{}, false
+	}
+	return *s, true
+}
+
+// Live are the live brokers by id. The slice must not be changed.
+func (g *Gate) Live() []LiveBroker { return g.live }

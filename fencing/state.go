@@ -1,0 +1,82 @@
+package fencing
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/controllerd/controllerd/cluster"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+)
+
+// PartitionState is what a command says of one partition. It is never changed
+// in place, nor are its slices.
+type PartitionState struct {
+	Topic     string
+	Partition cluster.PartitionID
+	Leader    cluster.BrokerID // or cluster.NoLeader
+	ISR       []cluster.BrokerID
+	Replicas  []cluster.BrokerID // in order of preference
+	Adding    []cluster.BrokerID
+	Removing  []cluster.BrokerID
+
+	LeaderEpoch     cluster.LeaderEpoch
+	PartitionEpoch  cluster.PartitionEpoch
+	ControllerEpoch cluster.Epoch // of the term that wrote the record
+
+	IsNew    bool // the broker may create the replica
+	Recovery pb.RecoveryState
+}
+
+// Compare orders states of one partition by age: leader epoch, then partition
+// epoch.
+func (s *PartitionState) Compare(t *PartitionState) int {
+	return cmp.Or(cmp.Compare(s.LeaderEpoch, t.LeaderEpoch), cmp.Compare(s.PartitionEpoch, t.PartitionEpoch))
+}
+
+func stateOf(topic string, id cluster.TopicID, w *pb.PartitionState) PartitionState {
+	return PartitionState{
+		Topic:           topic,
+		Partition:       cluster.PartitionID{Topic: id, Index: w.GetPartition()},
+		Leader:          cluster.BrokerID(w.GetLeader()),
+		ISR:             cluster.BrokerIDs(w.GetIsr()),
+		Replicas:        cluster.BrokerIDs(w.GetReplicas()),
+		Adding:          cluster.BrokerIDs(w.GetAdding()),
+		Removing:        cluster.BrokerIDs(w.GetRemoving()),
+		LeaderEpoch:     cluster.LeaderEpoch(w.GetLeaderEpoch()),
+		PartitionEpoch:  cluster.PartitionEpoch(w.GetPartitionEpoch()),
+		ControllerEpoch: cluster.Epoch(w.GetControllerEpoch()),
+		IsNew:           w.GetIsNew(),
+		Recovery:        w.GetRecovery(),
+	}
+}
+
+// LiveBroker is a broker as metadata names it.
+type LiveBroker struct {
+	ID        cluster.BrokerID
+	Epoch     cluster.BrokerEpoch
+	Endpoints []Endpoint
+	Rack      string
+}
+
+// Endpoint is how a listener of a broker is reached.
+type Endpoint struct {
+	Listener string
+	Address  string
+}
+
+// liveOf is never nil.
+func liveOf(w *pb.LiveBrokers) []LiveBroker {
+	live := make([]LiveBroker, len(w.GetBrokers()))
+	for i, b := range w.GetBrokers() {
+		live[i] = LiveBroker{
+			ID:    cluster.BrokerID(b.GetId()),
+			Epoch: cluster.BrokerEpoch(b.GetBrokerEpoch()),
+			Rack:  b.GetRack(),
+		}
+		for _, e := range b.GetEndpoints() {
+			live[i].Endpoints = append(live[i].Endpoints, Endpoint{Listener: e.GetListener(), Address: e.GetAddress()})
+		}
+	}
+	slices.SortFunc(live, func(a, b LiveBroker) int { return cmp.Compare(a.ID, b.ID) })
+	return live
+}

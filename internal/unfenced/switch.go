@@ -1,0 +1,11 @@
+package unfenced
+
+// Switch decides whether a gate does its work. The zero value, the only one
+// that other modules can write down, leaves it in.
+type Switch struct{ open bool }
+
+// Open is the switch that takes the gate out.
+func Open() Switch { return Switch{open: true} }
+
+// IsOpen reports whether the gate is taken out.
+func (s Switch) IsOpen() bool { return s.open }
