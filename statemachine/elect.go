@@ -1,0 +1,164 @@
+package statemachine
+
+import (
+	"slices"
+
+	"github.com/controllerd/controllerd/cluster"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+	"github.com/controllerd/controllerd/store"
+)
+
+// Outcome is what an election decides.
+type Outcome struct {
+	Leader  cluster.BrokerID
+	ISR     []cluster.BrokerID // may be the slice that went in
+	Unclean bool               // the leader was not in the ISR and may lack data
+}
+
+// ElectOffline finds a leader for a partition that has none that is online:
+// the first replica, in order of preference, that is online and in the ISR.
+// The ISR keeps its members that are online. If there is no such replica and
+// unclean is set, the first replica that is online leads alone. It reports
+// false if nobody can lead.
+func ElectOffline(replicas, isr []cluster.BrokerID, online func(cluster.BrokerID) bool, unclean bool) (Outcome, bool) {
+	if leader := firstInSync(replicas, isr, online); leader != cluster.NoLeader {
+		return Outcome{Leader: leader, ISR: keep(isr, online)}, true
+	}
+	if i := slices.IndexFunc(replicas, online); unclean && i >= 0 {
+		return Outcome{Leader: replicas[i], ISR: replicas[i : i+1 : i+1], Unclean: true}, true
+	}
+	return Outcome{Leader: cluster.NoLeader}, false
+}
+
+// ElectReassign finds a leader among the target replicas of a reassignment:
+// the first that is online and in the ISR, which stays as it is.
+func ElectReassign(target, isr []cluster.BrokerID, online func(cluster.BrokerID) bool) (Outcome, bool) {
+	leader := firstInSync(target, isr, online)
+	return Outcome{Leader: leader, ISR: isr}, leader != cluster.NoLeader
+}
+
+// ElectPreferred gives the leadership to the first replica, if it is online
+// and in the ISR, which stays as it is.
+func ElectPreferred(replicas, isr []cluster.BrokerID, online func(cluster.BrokerID) bool) (Outcome, bool) {
+	leader := firstInSync(replicas[:min(1, len(replicas))], isr, online)
+	return Outcome{Leader: leader, ISR: isr}, leader != cluster.NoLeader
+}
+
+// ElectControlledShutdown moves a leadership away from draining brokers: to
+// the first replica that is live, in the ISR and not draining. All draining
+// brokers leave the ISR.
+func ElectControlledShutdown(replicas, isr []cluster.BrokerID, live, draining func(cluster.BrokerID) bool) (Outcome, bool) {
+	staying := func(id cluster.BrokerID) bool { return !draining(id) }
+	leader := firstInSync(replicas, isr, func(id cluster.BrokerID) bool { return live(id) && staying(id) })
+	if leader == cluster.NoLeader {
+		return Outcome{Leader: cluster.NoLeader}, false
+	}
+	return Outcome{Leader: leader, ISR: keep(isr, staying)}, true
+}
+
+// firstInSync is the first of candidates that is in the ISR and fit.
+func firstInSync(candidates, isr []cluster.BrokerID, fit func(cluster.BrokerID) bool) cluster.BrokerID {
+	for _, id := range candidates {
+		if slices.Contains(isr, id) && fit(id) {
+			return id
+		}
+	}
+	return cluster.NoLeader
+}
+
+// keep is the ISR without the members that are not fit, in its order.
+func keep(isr []cluster.BrokerID, fit func(cluster.BrokerID) bool) []cluster.BrokerID {
+	out := make([]cluster.BrokerID, 0, len(isr))
+	for _, id := range isr {
+		if fit(id) {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// View is what a rule sees of the brokers.
+type View struct {
+	Brokers map[cluster.BrokerID]*cluster.Broker // the live ones
+	Rev     store.Rev                            // the revision that they are seen at
+}
+
+// ViewOf is what an image shows of the brokers. It changes with the image.
+func ViewOf(im *cluster.Image) View { return View{Brokers: im.Brokers, Rev: im.Rev} }
+
+// Online reports whether a broker may lead and join an ISR: it is live and not
+// draining.
+func (v View) Online(id cluster.BrokerID) bool {
+	b := v.Brokers[id]
+	return b != nil && !b.Draining()
+}
+
+// steady reports whether a broker is live, and was so under the same epoch
+// when the record was decided.
+func (v View) steady(p *cluster.Partition, id cluster.BrokerID) bool {
+	b := v.Brokers[id]
+	return b != nil && store.Rev(b.Epoch) <= p.Decided
+}
+
+// Next is what becomes of a partition now that the brokers are as v shows, and
+// whether that is a change.
+//
+// A broker that was away since the record was decided counts as failed, even
+// if it is back: Kafka's failure and startup in one step.
+//
+//   - While the leader is steady it leads on, draining or not. Members of the
+//     ISR that are not steady leave it.
+//   - Otherwise the steady members that are online elect; failing them, those
+//     that came back. Everybody else leaves the ISR.
+//   - If nobody can lead, the partition has no leader and keeps its whole ISR:
+//     each of its members holds all that was committed, so any of them may
+//     lead again.
+//
+// A change costs one leader epoch and one partition epoch, and nothing more is
+// to do after it. Next leaves the controller epoch and the time to the caller.
+func Next(p *cluster.Partition, v View) (next cluster.Partition, changed bool) {
+	steady := func(id cluster.BrokerID) bool { return v.steady(p, id) }
+	if p.Leader != cluster.NoLeader && steady(p.Leader) {
+		gone := slices.IndexFunc(p.ISR, func(id cluster.BrokerID) bool { return !steady(id) })
+		if gone < 0 {
+			return cluster.Partition{}, false
+		}
+		return succeed(p, v, Outcome{Leader: p.Leader, ISR: keep(p.ISR, steady)}, lost(v, p.ISR[gone])), true
+	}
+	cause := pb.ChangeCause_CHANGE_CAUSE_BROKER_UP
+	if p.Leader != cluster.NoLeader {
+		cause = lost(v, p.Leader)
+	}
+	o, ok := ElectOffline(p.Replicas, p.ISR, func(id cluster.BrokerID) bool { return steady(id) && v.Online(id) }, false)
+	if !ok {
+		o, ok = ElectOffline(p.Replicas, p.ISR, v.Online, false)
+	}
+	switch {
+	case ok:
+	case p.Leader == cluster.NoLeader:
+		return cluster.Partition{}, false
+	default:
+		o = Outcome{Leader: cluster.NoLeader, ISR: p.ISR}
+	}
+	return succeed(p, v, o, cause), true
+}
+
+// lost is the cause of a change that a broker which is not steady makes.
+func lost(v View, id cluster.BrokerID) pb.ChangeCause {
+	if v.Brokers[id] == nil {
+		return pb.ChangeCause_CHANGE_CAUSE_BROKER_DOWN
+	}
+	return pb.ChangeCause_CHANGE_CAUSE_BROKER_RESTARTED
+}
+
+// succeed is the record after an election.
+func succeed(p *cluster.Partition, v View, o Outcome, cause pb.ChangeCause) cluster.Partition {
+	next := *p
+	next.Leader, next.ISR, next.Cause, next.Decided = o.Leader, o.ISR, cause, v.Rev
+	next.LeaderEpoch++
+	next.PartitionEpoch++
+	if o.Unclean {
+		next.Recovery = pb.RecoveryState_RECOVERY_STATE_RECOVERING
+	}
+	return next
+}

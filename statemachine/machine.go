@@ -1,0 +1,159 @@
+package statemachine
+
+import (
+	"slices"
+
+	"github.com/controllerd/controllerd/cluster"
+)
+
+// Machine keeps the agenda of an image: the partitions for which Next would do
+// something now. It is not safe for concurrent use.
+type Machine struct {
+	im  *cluster.Image
+	due agenda
+}
+
+// NewMachine makes the agenda of an image as it is. The caller applies batches
+// to the image and shows the events of each to Observe.
+func NewMachine(im *cluster.Image) *Machine {
+	m := &Machine{im: im}
+	m.Reset()
+	return m
+}
+
+// Observe brings the agenda up to date after a batch was applied. It looks
+// only at the partitions that the events concern, and at the image, not into
+// the events: more of them than needed do no harm.
+func (m *Machine) Observe(events []cluster.Event) {
+	for _, e := range events {
+		switch e := e.(type) {
+		case cluster.BrokerUp:
+			m.reviewHosted(e.Broker.ID)
+		case cluster.BrokerDown:
+			m.reviewHosted(e.Broker.ID)
+		case cluster.BrokerRestarted:
+			m.reviewHosted(e.New.ID)
+		case cluster.BrokerChanged:
+			if e.Old.Draining() != e.New.Draining() {
+				m.reviewHosted(e.New.ID)
+			}
+		case cluster.PartitionChanged:
+			m.due.set(e.ID, m.owes(m.im.Partition(e.ID)))
+		}
+	}
+}
+
+func (m *Machine) reviewHosted(id cluster.BrokerID) {
+	m.im.Hosted(id, func(_ *cluster.Topic, id cluster.PartitionID, p *cluster.Partition) {
+		m.due.set(id, m.owes(p))
+	})
+}
+
+func (m *Machine) owes(p *cluster.Partition) bool {
+	if p == nil {
+		return false
+	}
+	_, changed := Next(p, ViewOf(m.im))
+	return changed
+}
+
+// Reset makes the agenda anew from the whole image and returns by how many
+// partitions it differs from the one that was kept. Anything but 0 is a bug,
+// or an event that was not observed.
+func (m *Machine) Reset() int {
+	var fresh agenda
+	for _, t := range m.im.Topics {
+		m.im.Partitions(t, func(id cluster.PartitionID, p *cluster.Partition) {
+			if m.owes(p) {
+				fresh.set(id, true)
+			}
+		})
+	}
+	differ := 0
+	for id := range fresh.ids {
+		if !m.due.has(id) {
+			differ++
+		}
+	}
+	for id := range m.due.ids {
+		if !fresh.has(id) {
+			differ++
+		}
+	}
+	m.due = fresh
+	return differ
+}
+
+// Agenda is the number of partitions for which something is to do.
+func (m *Machine) Agenda() int { return len(m.due.ids) }
+
+// Step is what to do next: a write for each of the first partitions of the
+// agenda, at most limit, in order of partition. It changes nothing: until the
+// image shows the writes, the same ones are due.
+func (m *Machine) Step(t Term, limit int) []Write {
+	ids := m.due.first(limit)
+	out := make([]Write, 0, len(ids))
+	v := ViewOf(m.im)
+	for _, id := range ids {
+		old := m.im.Partition(id)
+		if old == nil {
+			continue
+		}
+		if next, changed := Next(old, v); changed {
+			t.stamp(&next)
+			out = append(out, Write{ID: id, Old: old, New: next})
+		}
+	}
+	return out
+}
+
+// agenda is a set of partitions that gives its first members in order. The
+// zero value is empty.
+type agenda struct {
+	ids map[cluster.PartitionID]struct{}
+	// order holds all of ids, and perhaps some that have left. It is in order
+	// up to sorted.
+	order  []cluster.PartitionID
+	sorted int
+}
+
+func (a *agenda) has(id cluster.PartitionID) bool {
+	_, ok := a.ids[id]
+	return ok
+}
+
+func (a *agenda) set(id cluster.PartitionID, due bool) {
+	switch {
+	case due == a.has(id):
+	case due:
+		if a.ids == nil {
+			a.ids = map[cluster.PartitionID]struct{}{}
+		}
+		a.ids[id] = struct{}{}
+		a.order = append(a.order, id)
+	default:
+		delete(a.ids, id)
+	}
+}
+
+// first is at most limit members in order. Members leave in about the order in
+// which they are given out, so those that have left are dropped from the front.
+func (a *agenda) first(limit int) []cluster.PartitionID {
+	if a.sorted < len(a.order) {
+		a.order = slices.DeleteFunc(a.order, func(id cluster.PartitionID) bool { return !a.has(id) })
+		slices.SortFunc(a.order, cluster.PartitionID.Compare)
+		a.order = slices.Compact(a.order)
+		a.sorted = len(a.order)
+	}
+	out := make([]cluster.PartitionID, 0, max(0, min(limit, len(a.ids))))
+	for i := 0; i < len(a.order) && len(out) < limit; i++ {
+		switch {
+		case a.has(a.order[i]):
+			out = append(out, a.order[i])
+		case len(out) == 0:
+			a.order, i = a.order[1:], i-1
+			a.sorted--
+		}
+	}
+	return out
+}

@@ -1,0 +1,174 @@
+package statemachine
+
+import (
+	"math/rand/v2"
+	"unicode/utf8"
+
+	"github.com/controllerd/controllerd/cluster"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+)
+
+// Limits of a new topic. They keep its records well below the size that a
+// transaction may have.
+const (
+	MaxBlockSize     = 1024      // partitions in a block
+	MaxBlockReplicas = 32_768    // replicas in a block
+	MaxConfigBytes   = 64 * 1024 // names and values of all overrides together
+)
+
+// ValidateNewTopic refuses a topic that cannot be made in the cluster as the
+// image shows it: a name that is illegal or collides (INVALID_TOPIC_EXCEPTION)
+// or is taken (TOPIC_ALREADY_EXISTS), INVALID_PARTITIONS,
+// INVALID_REPLICATION_FACTOR, a block size that is out of range
+// (INVALID_REQUEST), INVALID_CONFIG.
+func ValidateNewTopic(im *cluster.Image, nt *pb.NewTopic) *Rejection {
+	if err := validateName(im, nt.GetName()); err != nil {
+		return err
+	}
+	rf, block := nt.GetReplicationFactor(), blockSize(nt)
+	switch {
+	case nt.GetPartitions() < 1 || nt.GetPartitions() > cluster.MaxPartitions:
+		return reject(cluster.InvalidPartitions, "%d partitions, want 1 to %d", nt.GetPartitions(), cluster.MaxPartitions)
+	case rf < 1:
+		return reject(cluster.InvalidReplicationFactor, "replication factor %d, want at least 1", rf)
+	case int(rf) > len(im.Brokers):
+		return reject(cluster.InvalidReplicationFactor, "replication factor %d is more than the %d live brokers", rf, len(im.Brokers))
+	case block < 1 || block > MaxBlockSize:
+		return reject(cluster.InvalidRequest, "block size %d, want 1 to %d", block, MaxBlockSize)
+	case int(block)*int(rf) > MaxBlockReplicas:
+		return reject(cluster.InvalidRequest, "block size %d times replication factor %d is more than %d", block, rf, MaxBlockReplicas)
+	}
+	return validateConfig(nt.GetConfig())
+}
+
+func validateName(im *cluster.Image, name string) *Rejection {
+	if err := cluster.ValidateTopicName(name); err != nil {
+		return reject(cluster.InvalidTopicException, "%v", err)
+	}
+	if im.Topics[name] != nil {
+		return reject(cluster.TopicAlreadyExists, "topic %q exists", name)
+	}
+	if key := im.Keys.Topic(name); im.ModRev(key) != 0 {
+		return reject(cluster.TopicAlreadyExists, "topic %q exists, but its record is unreadable: see key %s", name, key)
+	}
+	for other := range im.Topics {
+		if collide(name, other) {
+			return reject(cluster.InvalidTopicException, "topic %q collides with topic %q: they differ in '.' and '_' only", name, other)
+		}
+	}
+	return nil
+}
+
+// collide reports whether two names differ in '.' and '_' only: metric names
+// cannot tell them apart.
+func collide(a, b string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range len(a) {
+		if a[i] != b[i] && !(separator(a[i]) && separator(b[i])) {
+			return false
+		}
+	}
+	return true
+}
+
+func separator(c byte) bool { return c == '.' || c == '_' }
+
+// validateConfig looks at the form only: what an override means is the
+// brokers' business.
+func validateConfig(config map[string]string) *Rejection {
+	size := 0
+	for name, value := range config {
+		size += len(name) + len(value)
+		switch {
+		case name == "":
+			return reject(cluster.InvalidConfig, "a config override has no name")
+		case !utf8.ValidString(name) || !utf8.ValidString(value):
+			return reject(cluster.InvalidConfig, "config override %q is not UTF-8", name)
+		}
+	}
+	if size > MaxConfigBytes {
+		return reject(cluster.InvalidConfig, "config overrides of %d bytes, want at most %d", size, MaxConfigBytes)
+	}
+	return nil
+}
+
+// CreateTopic makes the record of a new topic and the first record of each of
+// its partitions, in order. The partitions must be stored first: the topic's
+// record makes them visible. The placement is drawn from the seed.
+//
+// Draining brokers get replicas only if there are too few others. A partition
+// begins at epochs 0 with its online replicas as ISR and the first of them as
+// leader.
+func CreateTopic(im *cluster.Image, t Term, nt *pb.NewTopic, id cluster.TopicID, requestID string, seed uint64) (record *pb.TopicRecord, parts []Write, rej *Rejection) {
+	if rej := ValidateNewTopic(im, nt); rej != nil {
+		return nil, nil, rej
+	}
+	sites := sitesFor(im, int(nt.GetReplicationFactor()))
+	rng := rand.New(rand.NewPCG(seed, 0))
+	start, shift := rng.IntN(len(sites)), rng.IntN(len(sites))
+	placed, rej := AutoAssign(sites, nt.GetPartitions(), nt.GetReplicationFactor(), start, shift, 0)
+	if rej != nil {
+		return nil, nil, rej
+	}
+	v := ViewOf(im)
+	parts = make([]Write, len(placed))
+	for i, replicas := range placed {
+		parts[i] = Write{ID: cluster.PartitionID{Topic: id, Index: int32(i)}, New: newPartition(replicas, v)}
+		t.stamp(&parts[i].New)
+	}
+	return &pb.TopicRecord{
+		TopicId:           id[:],
+		PartitionsWanted:  nt.GetPartitions(),
+		PartitionsMade:    nt.GetPartitions(),
+		ReplicationFactor: nt.GetReplicationFactor(),
+		BlockSize:         blockSize(nt),
+		Config:            nt.GetConfig(),
+		RequestId:         requestID,
+		CreatedMs:         t.NowMs,
+	}, parts, nil
+}
+
+// newPartition is the first record of a partition. If none of its replicas is
+// online it has no leader yet, and all of them as ISR: there are no data that
+// one of them could lack.
+func newPartition(replicas []cluster.BrokerID, v View) cluster.Partition {
+	p := cluster.Partition{
+		Replicas: replicas,
+		Leader:   cluster.NoLeader,
+		ISR:      replicas,
+		Recovery: pb.RecoveryState_RECOVERY_STATE_RECOVERED,
+		Cause:    pb.ChangeCause_CHANGE_CAUSE_CREATED,
+		Decided:  v.Rev,
+	}
+	if o, ok := ElectOffline(replicas, replicas, v.Online, false); ok {
+		p.Leader, p.ISR = o.Leader, o.ISR
+	}
+	return p
+}
+
+// sitesFor are the brokers that are online, with the draining ones only if
+// they are fewer than needed.
+func sitesFor(im *cluster.Image, needed int) []Site {
+	var online, draining []Site
+	for _, b := range im.SortedBrokers() {
+		s := Site{ID: b.ID, Rack: b.Record.GetRack()}
+		if b.Draining() {
+			draining = append(draining, s)
+		} else {
+			online = append(online, s)
+		}
+	}
+	if len(online) < needed {
+		return append(online, draining...)
+	}
+	return online
+}
+
+func blockSize(nt *pb.NewTopic) int32 {
+	if nt.GetBlockSize() == 0 {
+		return cluster.DefaultBlockSize
+	}
+	return nt.GetBlockSize()
+}
