@@ -197,6 +197,9 @@ func embedConfig(cfg Config, st *streams) *embed.Config {
 // Addr is the address that clients dial.
 func (s *Server) Addr() string { return s.cfg.Addr }
 
+// Member is the id of the only member.
+func (s *Server) Member() uint64 { return uint64(s.etcd.Server.MemberID()) }
+
 // Err brings an error if the server ends by itself.
 func (s *Server) Err() <-chan error { return s.etcd.Err() }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
@@ -149,4 +150,19 @@ func (c *Cluster) Compact(rev store.Rev) error {
 	defer cancel()
 	_, err := c.admin.Compact(ctx, int64(rev), clientv3.WithCompactPhysical())
 	return err
+}
+
+// SetNoSpace raises or clears the alarm that a full database raises. Clearing
+// it is what an operator does after making room.
+func (c *Cluster) SetNoSpace(on bool) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	req := &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE, MemberID: c.server.Member()}
+	if !on {
+		req.Action = pb.AlarmRequest_DEACTIVATE
+	}
+	if _, err := pb.NewMaintenanceClient(c.admin.ActiveConnection()).Alarm(ctx, req); err != nil {
+		c.t.Fatalf("set alarm: %v", err)
+	}
 }
