@@ -114,6 +114,11 @@ func (c *Candidate) Quiet() time.Duration {
 	return c.keeper.Quiet()
 }
 
+// Holding reports whether a term is running or being ended.
+func (c *Candidate) Holding() bool {
+	return c.phase == active || c.phase == stopping || c.phase == releasing
+}
+
 // Done reports whether the candidate was told to stop and holds nothing.
 func (c *Candidate) Done() bool { return c.phase == done }
 

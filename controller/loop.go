@@ -1,0 +1,297 @@
+package controller
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/controllerd/controllerd/cluster"
+	"github.com/controllerd/controllerd/election"
+	"github.com/controllerd/controllerd/epoch"
+	"github.com/controllerd/controllerd/internal/unfenced"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+	"github.com/controllerd/controllerd/rpc"
+	"github.com/controllerd/controllerd/statemachine"
+	"github.com/controllerd/controllerd/store"
+)
+
+// storePause is how long nothing is written after the store refused to.
+const storePause = 500 * time.Millisecond
+
+// LoopConfig describes one daemon to its Loop.
+type LoopConfig struct {
+	Keys     cluster.Keys
+	Election election.Config
+	Rand     *rand.Rand // topic ids, the first replica of new topics
+	// TakenOut removes safety parts. Tests of this module use it to show that
+	// they would notice.
+	TakenOut TakenOut
+}
+
+// TakenOut says which safety parts are removed; see package unfenced.
+type TakenOut struct {
+	ClaimGuard unfenced.Switch // transactions carry no guard
+	BlockGuard unfenced.Switch // blocks are written whatever they hold
+	Settled    unfenced.Switch // the next plan does not wait for the image
+}
+
+// Loop is the pure part of one daemon: events in, actions out. It is not safe
+// for concurrent use.
+type Loop struct {
+	cfg       LoopConfig
+	im        *cluster.Image
+	candidate *election.Candidate
+	machine   *statemachine.Machine
+	pusher    *rpc.Pusher
+
+	now    time.Duration
+	wallMs int64
+
+	claim    epoch.Claim
+	active   bool  // the claim may be acted on
+	stopping bool  // its work is being stopped
+	resigner int64 // the request that asked for it, 0 if none
+	resigned cluster.Epoch
+
+	requests []asked
+	plan     *plan
+	chunks   int64
+	pause    time.Duration // nothing is planned before
+	refused  error         // why the store takes no writes
+	held     *Listed       // a list that the image has yet to reach
+	fetched  *Fetched      // a read that the image has yet to reach
+
+	Stats Stats
+}
+
+// Stats count since the process began.
+type Stats struct {
+	Terms       int64 // won
+	Committed   int64 // transactions of won terms
+	GuardFailed int64 // transactions whose guard, or whose block guard, failed
+	Healed      int64 // keys that the watch had missed
+	Disbelieved int64 // times that a broker claimed a higher epoch than etcd holds
+}
+
+// NewLoop is a daemon that has seen nothing yet.
+func NewLoop(cfg LoopConfig) *Loop {
+	im := cluster.NewImage(cfg.Keys)
+	return &Loop{
+		cfg:       cfg,
+		im:        im,
+		candidate: election.NewCandidate(cfg.Election),
+		machine:   statemachine.NewMachine(im),
+		pusher:    rpc.NewPusher(cfg.Election.Self.GetId()),
+	}
+}
+
+// Image is what the daemon has seen of the cluster.
+func (l *Loop) Image() *cluster.Image { return l.im }
+
+// Active is the claim under which the daemon acts, if it is the active one.
+func (l *Loop) Active() (epoch.Claim, bool) { return l.claim, l.active }
+
+// Candidate is the daemon's election.
+func (l *Loop) Candidate() *election.Candidate { return l.candidate }
+
+// Pusher is the daemon's push to brokers.
+func (l *Loop) Pusher() *rpc.Pusher { return l.pusher }
+
+// Refused says why the store takes no writes; nil if it does, as far as is
+// known.
+func (l *Loop) Refused() error { return l.refused }
+
+// Idle reports whether the active has nothing to decide, to write or to push.
+func (l *Loop) Idle() bool {
+	return l.active && l.plan == nil && l.machine.Agenda() == 0 && len(l.requests) == 0 && l.pusher.Pending() == 0
+}
+
+// Quiet is when the claim must not be acted on any more: what has not left the
+// process by then must not leave it.
+func (l *Loop) Quiet() time.Duration {
+	if !l.active {
+		return 0
+	}
+	return l.candidate.Quiet()
+}
+
+// Done reports whether the daemon was told to leave and holds nothing.
+func (l *Loop) Done() bool { return l.candidate.Done() }
+
+// Wake is when Step is to be called if nothing happens before.
+func (l *Loop) Wake() time.Duration {
+	next := l.candidate.Wake()
+	if !l.active {
+		return next
+	}
+	next = min(next, l.pusher.Wake(l.now))
+	if l.pause > l.now {
+		next = min(next, l.pause)
+	}
+	if l.plan != nil {
+		for _, c := range l.plan.all {
+			if c.phase == reading && c.again != 0 {
+				next = min(next, c.again)
+			}
+		}
+	}
+	return next
+}
+
+// Step takes in what happened, in order (nothing: time passed), and says what
+// to do.
+func (l *Loop) Step(now election.Now, events ...Event) []Action {
+	l.now, l.wallMs = now.Mono, now.WallMs
+	var out []Action
+	for _, ev := range events {
+		out = l.take(now, ev, out)
+	}
+	out = l.compare(out)
+	out = l.elect(l.candidate.Step(now, l.im, l.oldestWrite(now.Mono), nil), out)
+	if l.stopping {
+		out = l.stop(now, out)
+	}
+	if l.resigner != 0 && !l.candidate.Holding() {
+		out = append(out, Answer{l.resigner, rpc.Answer{Response: &pb.ResignControllerResponse{Epoch: int64(l.resigned)}}})
+		l.resigner = 0
+	}
+	if l.active {
+		out = l.advance(now.Mono, out)
+	}
+	if l.active {
+		out = l.push(l.pusher.Step(now.Mono, l.im), out)
+	}
+	return out
+}
+
+func (l *Loop) take(now election.Now, ev Event, out []Action) []Action {
+	switch ev := ev.(type) {
+	case Watched:
+		l.apply(ev.Batch)
+	case Listed:
+		l.held = &ev
+	case Fetched:
+		if ev.Err == nil {
+			l.fetched = &ev
+		}
+	case Committed:
+		return append(out, l.committed(now.Mono, ev)...)
+	case ReadBack:
+		return append(out, l.readBack(now.Mono, ev)...)
+	case Elected:
+		return l.elect(l.candidate.Step(now, l.im, l.oldestWrite(now.Mono), ev.Event), out)
+	case Pushed:
+		return l.push(l.pusher.Take(now.Mono, ev.Event), out)
+	case Requested:
+		return l.requested(ev, out)
+	}
+	return out
+}
+
+func (l *Loop) apply(b store.Batch) {
+	events := l.im.Apply(b)
+	l.machine.Observe(events)
+	l.pusher.Observe(events)
+}
+
+// compare looks whether the watch has missed something, with a list that the
+// image has reached, and heals it.
+func (l *Loop) compare(out []Action) []Action {
+	if l.held != nil && l.im.Rev >= l.held.List.Rev {
+		if keys := l.im.Differences(l.held.List); len(keys) > 0 {
+			keys = keys[:min(len(keys), store.MaxOps)]
+			out = append(out, Fetch{Keys: keys})
+		}
+		l.held = nil
+	}
+	if f := l.fetched; f != nil && l.im.Rev >= f.Read.Rev {
+		l.Stats.Healed += int64(len(f.Keys))
+		l.apply(cluster.Heal(f.Keys, f.Read))
+		l.fetched = nil
+	}
+	return out
+}
+
+// elect acts on the begin and the end of terms, and passes the rest on.
+func (l *Loop) elect(actions []election.Action, out []Action) []Action {
+	for _, a := range actions {
+		switch a := a.(type) {
+		case election.Begin:
+			l.claim, l.active = a.Claim, true
+			l.Stats.Terms++
+			l.pause, l.refused = 0, nil
+			l.pusher.Begin(a.Claim)
+		case election.Stop:
+			l.active, l.stopping = false, true
+			out = l.drain(out)
+			out = l.push(l.pusher.End(), out)
+		}
+		out = append(out, Elect{a})
+	}
+	return out
+}
+
+// drain answers everything that waits for a decision of this term.
+func (l *Loop) drain(out []Action) []Action {
+	waiting := l.requests
+	if l.plan != nil {
+		waiting = append(waiting, l.plan.asked...)
+		l.plan.asked = nil
+	}
+	for _, a := range waiting {
+		out = append(out, Answer{a.id, rpc.Answer{Err: rpc.Error(cluster.NotController, nil, "the term ended before the request was decided")}})
+	}
+	l.requests = nil
+	return out
+}
+
+// stop waits until nothing of the term is under way, and says so.
+func (l *Loop) stop(now election.Now, out []Action) []Action {
+	if l.plan != nil {
+		for _, c := range l.plan.all {
+			if c.phase == committing || c.phase == reading && c.again == 0 {
+				return out
+			}
+		}
+	}
+	if l.pusher.Open() > 0 {
+		return out
+	}
+	l.plan, l.stopping = nil, false
+	l.claim = epoch.Claim{}
+	return l.elect(l.candidate.Step(now, l.im, now.Mono, election.Stopped{}), out)
+}
+
+// deposed ends the term after a guarded transaction failed on the claim.
+func (l *Loop) deposed(now time.Duration) []Action {
+	return l.elect(l.candidate.Step(election.Now{Mono: now, WallMs: l.wallMs}, l.im, now, election.Deposed{Claim: l.claim}), nil)
+}
+
+// push passes the actions of the push on. A broker that knows a higher epoch
+// than ours makes the candidate read the seat at once.
+func (l *Loop) push(actions []rpc.PushAction, out []Action) []Action {
+	for _, a := range actions {
+		if _, ok := a.(rpc.Doubt); ok {
+			l.Stats.Disbelieved++
+			k := l.im.Keys
+			out = append(out, Elect{election.Probe{Keys: []string{k.Controller(), k.ControllerEpoch()}, Sent: l.now}})
+			continue
+		}
+		out = append(out, Push{a})
+	}
+	return out
+}
+
+func (l *Loop) requested(ev Requested, out []Action) []Action {
+	if !l.active {
+		return append(out, Answer{ev.ID, rpc.Answer{Err: rpc.NotController(l.im)}})
+	}
+	r, ok := ev.Request.(rpc.Resign)
+	if !ok {
+		l.requests = append(l.requests, asked{ev.ID, ev.Request})
+		return out
+	}
+	l.resigner, l.resigned = ev.ID, l.claim.Epoch
+	end := epoch.End{Cause: pb.EndCause_END_CAUSE_RESIGNED, Reason: r.Reason}
+	now := election.Now{Mono: l.now, WallMs: l.wallMs}
+	return l.elect(l.candidate.Step(now, l.im, l.oldestWrite(l.now), election.Resign{End: end}), out)
+}

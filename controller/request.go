@@ -1,0 +1,284 @@
+package controller
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/controllerd/controllerd/cluster"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+	"github.com/controllerd/controllerd/rpc"
+	"github.com/controllerd/controllerd/statemachine"
+	"github.com/controllerd/controllerd/store"
+)
+
+// asked is a request that waits for a decision, or for its plan to settle.
+type asked struct {
+	id      int64
+	request rpc.Request
+}
+
+// draft collects what one plan will write.
+type draft struct {
+	l       *Loop
+	term    statemachine.Term
+	blocks  map[cluster.BlockID]*blockDraft
+	topics  map[string]bool // names created in this plan
+	created []unit          // whole topics, or blocks of big ones
+	records []unit          // topic records that must come after their blocks
+	answers map[int64]rpc.Answer
+	writes  int
+}
+
+type blockDraft struct {
+	changes map[int32]*cluster.Partition
+	owners  []int64
+}
+
+// makePlan decides what to write from the image as it is: what the rules want,
+// then what was asked. It reports whether there is anything to do.
+func (l *Loop) makePlan(now time.Duration) bool {
+	if now < l.pause || l.machine.Agenda() == 0 && len(l.requests) == 0 {
+		return false
+	}
+	d := &draft{
+		l:       l,
+		term:    statemachine.Term{Epoch: l.claim.Epoch, NowMs: l.wallMs},
+		blocks:  map[cluster.BlockID]*blockDraft{},
+		topics:  map[string]bool{},
+		answers: map[int64]rpc.Answer{},
+	}
+	for _, w := range l.machine.Step(d.term, maxWrites) {
+		d.put(w, 0)
+	}
+	var taken, later []asked
+	for i, a := range l.requests {
+		if len(taken) == maxRequests || d.writes >= maxWrites {
+			later = append(later, l.requests[i:]...)
+			break
+		}
+		if d.decide(a) {
+			taken = append(taken, a)
+		} else {
+			later = append(later, a)
+		}
+	}
+	l.requests = later
+	l.plan = &plan{asked: taken, answers: d.answers, failed: map[int64]error{}}
+	l.plan.first = l.pack(d.units())
+	if len(l.plan.first) == 0 {
+		l.plan.first = l.pack([]unit{{}}) // an answer without a write needs a proof that the claim stands
+	}
+	l.plan.then = l.pack(d.records)
+	l.plan.all = slices.Concat(l.plan.first, l.plan.then)
+	return true
+}
+
+// put adds the write of one partition.
+func (d *draft) put(w statemachine.Write, owner int64) {
+	topic := d.l.im.TopicByID(w.ID.Topic)
+	id := cluster.BlockOf(w.ID, topic.BlockSize())
+	b := d.blocks[id]
+	if b == nil {
+		b = &blockDraft{changes: map[int32]*cluster.Partition{}}
+		d.blocks[id] = b
+	}
+	p := w.New
+	b.changes[w.ID.Index] = &p
+	if owner != 0 {
+		b.owners = append(b.owners, owner)
+	}
+	d.writes++
+}
+
+// taken reports whether this plan writes the partition already: it is decided
+// again when that has settled.
+func (d *draft) taken(id cluster.PartitionID) bool {
+	topic := d.l.im.TopicByID(id.Topic)
+	if topic == nil {
+		return false
+	}
+	b := d.blocks[cluster.BlockOf(id, topic.BlockSize())]
+	return b != nil && b.changes[id.Index] != nil
+}
+
+// units are the transactions' parts, in order of key.
+func (d *draft) units() []unit {
+	var units []unit
+	order := slices.SortedFunc(maps.Keys(d.blocks), func(a, b cluster.BlockID) int {
+		return cmp.Or(slices.Compare(a.Topic[:], b.Topic[:]), cmp.Compare(a.Index, b.Index))
+	})
+	for _, id := range order {
+		key := d.l.im.Keys.Block(id)
+		u := unit{
+			ops:    []store.Op{store.Put(key, d.l.im.Block(id).With(d.blocks[id].changes).Encode())},
+			owners: d.blocks[id].owners,
+		}
+		if !d.l.cfg.TakenOut.BlockGuard.IsOpen() {
+			u.conds = []store.Cond{store.ModRevIs(key, d.l.im.ModRev(key))}
+		}
+		units = append(units, u)
+	}
+	return append(units, d.created...)
+}
+
+// decide decides one request, or says that it has to wait for the next plan.
+func (d *draft) decide(a asked) bool {
+	switch r := a.request.(type) {
+	case rpc.Alter:
+		return d.alter(a.id, r)
+	case rpc.CreateTopics:
+		return d.createTopics(a.id, r)
+	}
+	return true
+}
+
+// alter decides an AlterPartition.
+func (d *draft) alter(owner int64, r rpc.Alter) bool {
+	im := d.l.im
+	sender, epoch := cluster.BrokerID(r.GetBrokerId()), cluster.BrokerEpoch(r.GetBrokerEpoch())
+	if rej := statemachine.CheckSender(im, sender, epoch); rej != nil {
+		d.answers[owner] = rpc.Answer{Err: rpc.Error(rej.Reason, nil, "%s", rej.Message)}
+		return true
+	}
+	for _, t := range r.GetTopics() {
+		id, err := cluster.TopicIDFrom(t.GetTopicId())
+		for _, e := range t.GetPartitions() {
+			if err == nil && d.taken(cluster.PartitionID{Topic: id, Index: e.GetPartition()}) {
+				return false
+			}
+		}
+	}
+	resp := &pb.AlterPartitionResponse{}
+	for _, t := range r.GetTopics() {
+		result := &pb.AlterPartitionTopicResult{TopicId: t.GetTopicId()}
+		for _, e := range t.GetPartitions() {
+			result.Partitions = append(result.Partitions, d.alterOne(owner, sender, epoch, t.GetTopicId(), e))
+		}
+		resp.Topics = append(resp.Topics, result)
+	}
+	d.answers[owner] = rpc.Answer{Response: resp}
+	return true
+}
+
+func (d *draft) alterOne(owner int64, sender cluster.BrokerID, epoch cluster.BrokerEpoch, topic []byte, e *pb.AlterPartitionEntry) *pb.AlterPartitionResult {
+	out := &pb.AlterPartitionResult{Partition: e.GetPartition()}
+	tid, err := cluster.TopicIDFrom(topic)
+	if err != nil {
+		out.Error, out.Message = string(cluster.UnknownTopicID), err.Error()
+		return out
+	}
+	id := cluster.PartitionID{Topic: tid, Index: e.GetPartition()}
+	if d.taken(id) {
+		out.Error, out.Message = string(cluster.InvalidRequest), "the request names the partition twice"
+		return out
+	}
+	w, rej := statemachine.Alter(d.l.im, d.term, sender, epoch, id, e)
+	switch {
+	case rej != nil:
+		out.Error, out.Message = string(rej.Reason), rej.Message
+	case w == nil:
+		out.State = d.l.im.Partition(id).Record(id.Index)
+	default:
+		d.put(*w, owner)
+		out.State = w.New.Record(id.Index)
+	}
+	return out
+}
+
+// createTopics decides a request for new topics, each by itself.
+func (d *draft) createTopics(owner int64, r rpc.CreateTopics) bool {
+	for _, t := range r.GetTopics() {
+		if d.topics[t.GetName()] {
+			return false
+		}
+	}
+	resp := &pb.CreateTopicsResponse{Revision: int64(d.l.im.Rev)}
+	seen := map[string]bool{}
+	for _, t := range r.GetTopics() {
+		result := &pb.CreateTopicResult{Name: t.GetName()}
+		if seen[t.GetName()] {
+			result.Error, result.Message = string(cluster.InvalidRequest), "the request names the topic twice"
+		} else {
+			d.createTopic(owner, r.GetRequestId(), t, result)
+		}
+		seen[t.GetName()] = true
+		resp.Results = append(resp.Results, result)
+	}
+	for name := range seen {
+		d.topics[name] = true
+	}
+	d.answers[owner] = rpc.Answer{Response: resp}
+	return true
+}
+
+func (d *draft) createTopic(owner int64, requestID string, t *pb.NewTopic, result *pb.CreateTopicResult) {
+	im := d.l.im
+	if have := im.Topics[t.GetName()]; have != nil && requestID != "" && have.Record.GetRequestId() == requestID {
+		result.TopicId, result.Partitions, result.ReplicationFactor = have.ID[:], have.Made(), have.Record.GetReplicationFactor()
+		return
+	}
+	var id cluster.TopicID
+	for i := range id {
+		id[i] = byte(d.l.cfg.Rand.Uint32())
+	}
+	record, parts, rej := statemachine.CreateTopic(im, d.term, t, id, requestID, d.l.cfg.Rand.Uint64())
+	if rej != nil {
+		result.Error, result.Message = string(rej.Reason), rej.Message
+		return
+	}
+	result.TopicId, result.Partitions, result.ReplicationFactor = id[:], record.GetPartitionsMade(), record.GetReplicationFactor()
+	d.addTopic(owner, t.GetName(), record, parts)
+}
+
+// addTopic writes the blocks first and the record last: until the record
+// stands, nothing of the topic does. What fits into one transaction is one.
+func (d *draft) addTopic(owner int64, name string, record *pb.TopicRecord, parts []statemachine.Write) {
+	k := d.l.im.Keys
+	blocks := map[int32]map[int32]*cluster.Partition{}
+	for i := range parts {
+		n := parts[i].ID.Index / record.GetBlockSize()
+		if blocks[n] == nil {
+			blocks[n] = map[int32]*cluster.Partition{}
+		}
+		blocks[n][parts[i].ID.Index] = &parts[i].New
+	}
+	recordUnit := unit{
+		conds:  []store.Cond{store.Missing(k.Topic(name))},
+		ops:    []store.Op{store.Put(k.Topic(name), cluster.Encode(record))},
+		owners: []int64{owner},
+	}
+	whole := unit{owners: []int64{owner}}
+	var each []unit
+	for _, n := range slices.Sorted(maps.Keys(blocks)) {
+		key := k.Block(cluster.BlockID{Topic: cluster.TopicID(record.GetTopicId()), Index: n})
+		u := unit{
+			conds:  []store.Cond{store.Missing(key)},
+			ops:    []store.Op{store.Put(key, (*cluster.Block)(nil).With(blocks[n]).Encode())},
+			owners: []int64{owner},
+		}
+		each = append(each, u)
+		whole.conds, whole.ops = append(whole.conds, u.conds...), append(whole.ops, u.ops...)
+	}
+	whole.conds, whole.ops = append(whole.conds, recordUnit.conds...), append(whole.ops, recordUnit.ops...)
+	d.writes += len(parts)
+	if len(whole.conds) <= store.MaxConds-2 && whole.size() <= maxChunkBytes {
+		d.created = append(d.created, whole)
+		return
+	}
+	d.created = append(d.created, each...)
+	d.records = append(d.records, recordUnit)
+}
+
+// refusedError is what a caller hears when the store refuses to write.
+func refusedError(err error) error {
+	code, text := codes.Internal, "etcd refused the write: %v"
+	if errors.Is(err, store.ErrNoSpace) || errors.Is(err, store.ErrBusy) {
+		code, text = codes.ResourceExhausted, "etcd takes no writes for now, nothing was changed: %v"
+	}
+	return rpc.ErrorWithCode(code, cluster.ThrottlingQuotaExceeded, text, err)
+}

@@ -1,0 +1,390 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/controllerd/controllerd/cluster"
+	"github.com/controllerd/controllerd/election"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+	"github.com/controllerd/controllerd/rpc"
+	"github.com/controllerd/controllerd/store"
+)
+
+// Defaults and limits of a Config.
+const (
+	DefaultLeaseTTL = 5 * time.Second
+	MinLeaseTTL     = 2 * time.Second // what etcd grants at its default timings
+	CompareInterval = 5 * time.Minute
+	leaveTimeout    = 6 * time.Second // for giving up in order
+	queueLength     = 4096
+	maxBatch        = 256 // events that are taken in at once
+)
+
+// ErrStopped says that the daemon has ended.
+var ErrStopped = errors.New("controller: stopped")
+
+// Config describes one daemon.
+type Config struct {
+	Store store.Store
+	// Cluster is the name under which the keys are kept.
+	Cluster string
+	// ID names the daemon to people. Two daemons with one id are told apart.
+	ID string
+	// Endpoint is where other daemons and brokers reach its gRPC services.
+	Endpoint string
+	Version  string
+	// LeaseTTL is how long the seat outlives the last renewal; at least
+	// MinLeaseTTL, 0 means DefaultLeaseTTL.
+	LeaseTTL time.Duration
+	// Compare is the interval of the check for changes that the watch has
+	// missed; 0 means CompareInterval.
+	Compare time.Duration
+	// DialOptions are for the connections to brokers; none means plain text.
+	DialOptions []grpc.DialOption
+	Logger      *slog.Logger
+	TakenOut    TakenOut
+}
+
+// Validate reports every fault of the configuration.
+func (c Config) Validate() error {
+	var faults []error
+	if c.Store == nil {
+		faults = append(faults, errors.New("no store"))
+	}
+	if err := cluster.ValidateName(c.Cluster); err != nil {
+		faults = append(faults, err)
+	}
+	if c.ID == "" {
+		faults = append(faults, errors.New("no id"))
+	}
+	if c.Endpoint == "" {
+		faults = append(faults, errors.New("no endpoint"))
+	}
+	if c.LeaseTTL != 0 && c.LeaseTTL < MinLeaseTTL {
+		faults = append(faults, fmt.Errorf("lease TTL %v is below %v", c.LeaseTTL, MinLeaseTTL))
+	}
+	return errors.Join(faults...)
+}
+
+// Controller is one daemon. Run drives it.
+type Controller struct {
+	cfg     Config
+	loop    *Loop
+	log     *slog.Logger
+	queue   chan item
+	ended   chan struct{}
+	quiet   atomic.Int64 // Loop.Quiet, for goroutines that send
+	streams *rpc.Streams
+	wg      sync.WaitGroup
+
+	// Owned by the goroutine of the loop.
+	termCtx  context.Context
+	termEnd  context.CancelFunc
+	replies  map[int64]chan rpc.Answer
+	requests int64
+	waiters  []waiter
+}
+
+// item is one entry of the queue.
+type item struct {
+	event   Event
+	request rpc.Request
+	reply   chan rpc.Answer
+	waiter  *waiter
+}
+
+type waiter struct {
+	cond func(rpc.View) bool
+	met  chan struct{}
+	ctx  context.Context
+}
+
+// New makes a daemon. Its nonce is drawn here: one Controller is one process
+// to the others.
+func New(cfg Config) (*Controller, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("configure controller: %w", err)
+	}
+	if cfg.LeaseTTL == 0 {
+		cfg.LeaseTTL = DefaultLeaseTTL
+	}
+	if cfg.Compare == 0 {
+		cfg.Compare = CompareInterval
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	random := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	c := &Controller{
+		cfg:     cfg,
+		log:     cfg.Logger.With("controller", cfg.ID),
+		queue:   make(chan item, queueLength),
+		ended:   make(chan struct{}),
+		replies: map[int64]chan rpc.Answer{},
+	}
+	c.loop = NewLoop(LoopConfig{
+		Keys: cluster.KeysOf(cfg.Cluster),
+		Election: election.Config{
+			Self: &pb.ControllerRecord{
+				Id: cfg.ID, Nonce: newUUID(), Endpoint: cfg.Endpoint, StartedMs: time.Now().UnixMilli(),
+			},
+			Version: cfg.Version, TTL: cfg.LeaseTTL, ClusterUUID: newUUID(), Rand: random,
+		},
+		Rand:     random,
+		TakenOut: cfg.TakenOut,
+	})
+	return c, nil
+}
+
+// newUUID draws a random UUID, version 4.
+func newUUID() string {
+	hi, lo := rand.Uint64(), rand.Uint64()
+	return fmt.Sprintf("%08x-%04x-4%03x-%04x-%012x", hi>>32, hi>>16&0xffff, hi&0xfff, lo>>48&0x3fff|0x8000, lo&0xffffffffffff)
+}
+
+// Store is where the daemon keeps its state.
+func (c *Controller) Store() store.Store { return c.cfg.Store }
+
+// Run drives the daemon until the context ends; then it gives up in order what
+// it holds, within 6 s even if the store is away, and returns nil.
+func (c *Controller) Run(ctx context.Context) error { return c.run(ctx, true) }
+
+// RunUntilKilled drives the daemon until the context ends, and then lets
+// everything fall as a killed process would: nothing is resigned, deleted or
+// revoked. For tests and demonstrations.
+func (c *Controller) RunUntilKilled(ctx context.Context) error { return c.run(ctx, false) }
+
+func (c *Controller) run(ctx context.Context, orderly bool) error {
+	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	c.streams = rpc.NewStreams(func(ev rpc.PushEvent) { c.post(inner, Pushed{ev}) }, c.mayAct, c.cfg.DialOptions...)
+	c.termCtx, c.termEnd = context.WithCancel(inner)
+	c.wg.Go(func() { c.follow(inner) })
+	c.wg.Go(func() { c.compare(inner) })
+	c.own(ctx, inner, orderly)
+	close(c.ended)
+	cancel()
+	c.wg.Wait()
+	c.streams.Wait()
+	return nil
+}
+
+// mayAct reports whether the claim may be acted on at this very moment.
+func (c *Controller) mayAct() bool { return int64(election.Clock()) < c.quiet.Load() }
+
+// own is the goroutine that owns the loop.
+func (c *Controller) own(ctx, inner context.Context, orderly bool) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	leave, giveUp := ctx.Done(), (<-chan time.Time)(nil)
+	for {
+		var events []Event
+		select {
+		case <-leave:
+			if !orderly {
+				return
+			}
+			leave, giveUp = nil, time.After(leaveTimeout)
+			events = append(events, Elected{election.Leave{Reason: "the daemon was told to stop"}})
+		case <-giveUp:
+			c.log.Warn("giving up in order took too long, the lease will expire")
+			return
+		case it := <-c.queue:
+			events = c.takeIn(it, events)
+			for n := len(c.queue); n > 0 && len(events) < maxBatch; n-- {
+				events = c.takeIn(<-c.queue, events)
+			}
+		case <-timer.C:
+		}
+		now := election.Now{Mono: election.Clock(), WallMs: time.Now().UnixMilli()}
+		actions := c.loop.Step(now, events...)
+		c.quiet.Store(int64(c.loop.Quiet()))
+		for _, a := range actions {
+			c.do(inner, a)
+		}
+		c.notify()
+		if c.loop.Done() {
+			return
+		}
+		timer.Reset(max(c.loop.Wake()-election.Clock(), time.Millisecond))
+	}
+}
+
+// takeIn turns an entry of the queue into events.
+func (c *Controller) takeIn(it item, events []Event) []Event {
+	switch {
+	case it.event != nil:
+		return append(events, it.event)
+	case it.request != nil:
+		c.requests++
+		c.replies[c.requests] = it.reply
+		return append(events, Requested{ID: c.requests, Request: it.request})
+	case it.waiter != nil:
+		c.waiters = append(c.waiters, *it.waiter)
+	}
+	return events
+}
+
+// notify tells those who wait for something in the image.
+func (c *Controller) notify() {
+	if len(c.waiters) == 0 {
+		return
+	}
+	view := c.loop.View()
+	kept := c.waiters[:0]
+	for _, w := range c.waiters {
+		switch {
+		case w.ctx.Err() != nil:
+		case w.cond(view):
+			close(w.met)
+		default:
+			kept = append(kept, w)
+		}
+	}
+	clear(c.waiters[len(kept):])
+	c.waiters = kept
+}
+
+// post puts an event into the queue; it waits while the queue is full.
+func (c *Controller) post(ctx context.Context, ev Event) {
+	select {
+	case c.queue <- item{event: ev}:
+	case <-ctx.Done():
+	}
+}
+
+// do starts what the loop wants done. Each call of the store is a goroutine.
+func (c *Controller) do(ctx context.Context, a Action) {
+	switch a := a.(type) {
+	case Commit:
+		c.wg.Go(func() { c.commit(ctx, c.termCtx, a) })
+	case Read:
+		c.call(ctx, func(ctx context.Context) Event {
+			read, err := c.cfg.Store.Get(ctx, a.Keys...)
+			return ReadBack{Chunk: a.Chunk, Read: read, Err: err}
+		})
+	case Fetch:
+		c.log.Warn("the watch has missed changes, healing", "keys", a.Keys)
+		c.call(ctx, func(ctx context.Context) Event {
+			read, err := c.cfg.Store.Get(ctx, a.Keys...)
+			return Fetched{Keys: a.Keys, Read: read, Err: err}
+		})
+	case Elect:
+		c.elect(ctx, a.Action)
+	case Push:
+		c.streams.Do(ctx, a.Action)
+	case Answer:
+		if reply := c.replies[a.ID]; reply != nil {
+			delete(c.replies, a.ID)
+			reply <- a.Answer
+		}
+	}
+}
+
+func (c *Controller) call(ctx context.Context, fn func(context.Context) Event) {
+	c.wg.Go(func() {
+		limited, cancel := context.WithTimeout(ctx, election.CallTimeout)
+		defer cancel()
+		c.post(ctx, fn(limited))
+	})
+}
+
+// commit runs one transaction of the term, unless the claim is in doubt by now.
+func (c *Controller) commit(ctx, term context.Context, a Commit) {
+	ev := Committed{Chunk: a.Chunk, Err: rpc.ErrQuiet}
+	if c.mayAct() {
+		limited, cancel := context.WithTimeout(term, election.CallTimeout)
+		defer cancel()
+		ev.Result, ev.Err = c.cfg.Store.Commit(limited, a.Txn)
+	}
+	c.post(ctx, ev)
+}
+
+func (c *Controller) elect(ctx context.Context, a election.Action) {
+	switch a := a.(type) {
+	case election.Begin:
+		c.termCtx, c.termEnd = context.WithCancel(ctx)
+		c.log.Info("active", "epoch", a.Claim.Epoch, "revision", a.Claim.Rev)
+	case election.Stop:
+		c.termEnd()
+		c.log.Warn("not active any more", "epoch", a.Claim.Epoch, "cause", a.Cause, "reason", a.End.Reason)
+	default:
+		election.Do(ctx, c.cfg.Store, a, func(fn func()) { c.wg.Go(fn) }, func(ev election.Event) { c.post(ctx, Elected{ev}) })
+	}
+}
+
+// follow feeds the loop with the one watch.
+func (c *Controller) follow(ctx context.Context) {
+	prefix := c.loop.im.Keys.Prefix()
+	_ = election.Follow(ctx, c.cfg.Store, prefix, c.cfg.LeaseTTL, c.log, func(b store.Batch) { c.post(ctx, Watched{b}) })
+}
+
+// compare feeds the loop with lists of keys and mod revisions.
+func (c *Controller) compare(ctx context.Context) {
+	tick := time.NewTicker(c.cfg.Compare)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		limited, cancel := context.WithTimeout(ctx, 10*election.CallTimeout)
+		list, err := c.cfg.Store.List(limited, c.loop.im.Keys.Prefix(), true)
+		cancel()
+		if err == nil {
+			c.post(ctx, Listed{list})
+		}
+	}
+}
+
+// Submit hands a request to the active controller, if this daemon is it, and
+// waits for the answer.
+func (c *Controller) Submit(ctx context.Context, r rpc.Request) (any, error) {
+	reply := make(chan rpc.Answer, 1)
+	select {
+	case c.queue <- item{request: r, reply: reply}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-c.ended:
+		return nil, ErrStopped
+	}
+	select {
+	case a := <-reply:
+		return a.Response, a.Err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-c.ended:
+		return nil, ErrStopped
+	}
+}
+
+// Await waits until cond holds. cond is called in the goroutine of the loop,
+// once soon and then whenever something happened; it must not keep the view.
+func (c *Controller) Await(ctx context.Context, cond func(rpc.View) bool) error {
+	w := &waiter{cond: cond, met: make(chan struct{}), ctx: ctx}
+	select {
+	case c.queue <- item{waiter: w}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-c.ended:
+		return ErrStopped
+	}
+	select {
+	case <-w.met:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-c.ended:
+		return ErrStopped
+	}
+}

@@ -1,0 +1,338 @@
+package rpc
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/controllerd/controllerd/cluster"
+	"github.com/controllerd/controllerd/epoch"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+)
+
+// Timings of the push.
+const (
+	PingInterval = 5 * time.Second
+	PingTimeout  = 10 * time.Second
+	MinRetry     = 100 * time.Millisecond // of a partition or a stream, doubling
+	MaxRetry     = 30 * time.Second       // of a partition, or of a broker that contradicts etcd
+	maxRedial    = 2 * time.Second        // of a broker that can not be reached
+	window       = 4                      // commands that the gate of a broker has yet to answer
+)
+
+// StreamID names one stream of commands to one incarnation of a broker.
+type StreamID struct {
+	Broker cluster.BrokerID
+	Epoch  cluster.BrokerEpoch
+	Number int64 // unique in the process
+}
+
+// PushAction is something that the Pusher wants done.
+type PushAction interface{ pushAction() }
+
+// Dial opens a stream; answered by Opened or Closed.
+type Dial struct {
+	Stream  StreamID
+	Address string
+}
+
+// Send sends on an open stream. It is not answered.
+type Send struct {
+	Stream  StreamID
+	Request *pb.CommandsRequest
+}
+
+// Hangup closes a stream; answered by Closed.
+type Hangup struct{ Stream StreamID }
+
+// Doubt says that a broker knows a higher controller epoch than ours: read the
+// seat from etcd, and step down if etcd agrees.
+type Doubt struct {
+	Broker cluster.BrokerID
+	Epoch  cluster.Epoch
+}
+
+func (Dial) pushAction()   {}
+func (Send) pushAction()   {}
+func (Hangup) pushAction() {}
+func (Doubt) pushAction()  {}
+
+// PushEvent is what a stream reports.
+type PushEvent interface{ pushEvent() }
+
+// Opened brings the first word of the broker.
+type Opened struct {
+	Stream StreamID
+	Hello  *pb.Hello
+}
+
+// Received brings any later one.
+type Received struct {
+	Stream   StreamID
+	Response *pb.CommandsResponse
+}
+
+// Closed is the end of a stream.
+type Closed struct {
+	Stream StreamID
+	Err    error
+}
+
+func (Opened) pushEvent()   {}
+func (Received) pushEvent() {}
+func (Closed) pushEvent()   {}
+
+// Pusher brings the committed state of the image to the brokers, as long as a
+// claim holds. It is not safe for concurrent use.
+type Pusher struct {
+	self    string // the daemon's id
+	changes *changeList
+	brokers int64 // rises with each change of the set of live brokers
+
+	claim   epoch.Claim // zero: not active
+	targets map[cluster.BrokerID]*target
+	closing map[StreamID]bool // hung up, not yet closed
+	streams int64
+	Stats   PushStats
+}
+
+// PushStats count since the process began.
+type PushStats struct {
+	Sent    int64 // partition states in LeaderAndIsr commands
+	Applied int64
+	Already int64
+	Failed  int64 // results of any other kind
+	Refused int64 // whole commands, by the gate of a broker
+}
+
+// NewPusher is a pusher that follows an image from its beginning.
+func NewPusher(self string) *Pusher {
+	return &Pusher{
+		self:    self,
+		changes: newChangeList(),
+		targets: map[cluster.BrokerID]*target{},
+		closing: map[StreamID]bool{},
+	}
+}
+
+// Observe takes in what changed in the image. Standbys do so too, so that a
+// new term begins with a change list that is complete.
+func (p *Pusher) Observe(events []cluster.Event) {
+	for _, ev := range events {
+		switch ev := ev.(type) {
+		case cluster.PartitionChanged:
+			if ev.New != nil {
+				p.changes.touch(ev.ID)
+			} else {
+				p.changes.remove(ev.ID)
+			}
+		case cluster.BrokerUp, cluster.BrokerDown, cluster.BrokerRestarted, cluster.BrokerChanged:
+			p.brokers++
+		}
+	}
+}
+
+// Begin starts to push under a claim.
+func (p *Pusher) Begin(claim epoch.Claim) { p.claim = claim }
+
+// End stops to push. The streams are closed once Open is 0.
+func (p *Pusher) End() []PushAction {
+	p.claim = epoch.Claim{}
+	var out []PushAction
+	for _, id := range slices.Sorted(maps.Keys(p.targets)) {
+		out = p.drop(p.targets[id], out)
+	}
+	return out
+}
+
+// Open is how many streams are open, being opened or being closed.
+func (p *Pusher) Open() int {
+	n := len(p.closing)
+	for _, t := range p.targets {
+		if t.phase != idle {
+			n++
+		}
+	}
+	return n
+}
+
+// Connected is how many live brokers have an open stream.
+func (p *Pusher) Connected() int {
+	n := 0
+	for _, t := range p.targets {
+		if t.phase == open {
+			n++
+		}
+	}
+	return n
+}
+
+// drop forgets a broker and closes its stream.
+func (p *Pusher) drop(t *target, out []PushAction) []PushAction {
+	delete(p.targets, t.id)
+	if t.phase != idle {
+		p.closing[t.stream] = true
+		out = append(out, Hangup{t.stream})
+	}
+	return out
+}
+
+// Step sends what is due. The image must show that the claim holds.
+func (p *Pusher) Step(now time.Duration, im *cluster.Image) []PushAction {
+	out := p.follow(im, nil)
+	for _, id := range slices.Sorted(maps.Keys(p.targets)) {
+		out = p.stepTarget(now, im, p.targets[id], out)
+	}
+	return out
+}
+
+// follow keeps one target per live incarnation. A changed address is followed
+// too.
+func (p *Pusher) follow(im *cluster.Image, out []PushAction) []PushAction {
+	for _, id := range slices.Sorted(maps.Keys(p.targets)) {
+		t, b := p.targets[id], im.Brokers[id]
+		if b == nil || b.Epoch != t.epoch || b.Record.GetControlAddress() != t.address {
+			out = p.drop(t, out)
+		}
+	}
+	for _, b := range im.SortedBrokers() {
+		if p.targets[b.ID] == nil && b.Record.GetControlAddress() != "" {
+			p.targets[b.ID] = &target{id: b.ID, epoch: b.Epoch, address: b.Record.GetControlAddress()}
+		}
+	}
+	return out
+}
+
+// Take applies one event of a stream. Those of streams that were given up are
+// dropped.
+func (p *Pusher) Take(now time.Duration, ev PushEvent) []PushAction {
+	switch ev := ev.(type) {
+	case Opened:
+		if t := p.of(ev.Stream); t != nil {
+			t.opened(now)
+			return p.heard(t, cluster.Epoch(ev.Hello.GetControllerEpoch()), nil)
+		}
+	case Received:
+		if t := p.of(ev.Stream); t != nil {
+			return p.received(now, t, ev.Response)
+		}
+	case Closed:
+		delete(p.closing, ev.Stream)
+		if t := p.of(ev.Stream); t != nil {
+			t.closed(now)
+			if ev.Err != nil {
+				t.problem = ev.Err.Error()
+			}
+		}
+	}
+	return nil
+}
+
+func (p *Pusher) of(s StreamID) *target {
+	if t := p.targets[s.Broker]; t != nil && t.phase != idle && t.stream == s {
+		return t
+	}
+	return nil
+}
+
+// heard compares a broker's highest controller epoch with ours.
+func (p *Pusher) heard(t *target, e cluster.Epoch, out []PushAction) []PushAction {
+	if e <= p.claim.Epoch {
+		return out
+	}
+	return append(out, Doubt{t.id, e})
+}
+
+func (p *Pusher) received(now time.Duration, t *target, r *pb.CommandsResponse) []PushAction {
+	switch r := r.GetResponse().(type) {
+	case *pb.CommandsResponse_Pong:
+		t.pong = now
+	case *pb.CommandsResponse_Ack:
+		return p.acked(now, t, r.Ack)
+	case *pb.CommandsResponse_Results:
+		for _, o := range r.Results.GetOutcomes() {
+			p.result(now, t, o)
+		}
+	}
+	return nil
+}
+
+func (p *Pusher) acked(now time.Duration, t *target, ack *pb.CommandAck) []PushAction {
+	if ack.GetSequence() <= t.since {
+		return nil
+	}
+	t.unacked--
+	var out []PushAction
+	switch ack.GetRefusal() {
+	case pb.Refusal_REFUSAL_UNSPECIFIED:
+		t.again = 0
+		return nil
+	case pb.Refusal_REFUSAL_STALE_CONTROLLER_EPOCH:
+		// If etcd does not agree, this broker is wrong: it is left alone for
+		// longer and longer.
+		out = p.heard(t, cluster.Epoch(ack.GetControllerEpoch()), out)
+	}
+	p.Stats.Refused++
+	t.problem = ack.GetRefusal().String()
+	t.restart(now)
+	return out
+}
+
+// result takes in what became of one partition. One that failed is tried
+// again alone; a storage error too, since the replica is still assigned.
+func (p *Pusher) result(now time.Duration, t *target, o *pb.PartitionOutcome) {
+	topic, err := cluster.TopicIDFrom(o.GetTopicId())
+	if err != nil {
+		return
+	}
+	id := cluster.PartitionID{Topic: topic, Index: o.GetPartition()}
+	switch o.GetResult() {
+	case pb.PartitionResult_PARTITION_RESULT_APPLIED:
+		p.Stats.Applied++
+	case pb.PartitionResult_PARTITION_RESULT_ALREADY:
+		p.Stats.Already++
+	default:
+		p.Stats.Failed++
+		t.failed(now, id, cluster.LeaderEpoch(o.GetLeaderEpoch()), o.GetMessage())
+		return
+	}
+	t.done(id, cluster.LeaderEpoch(o.GetLeaderEpoch()))
+}
+
+// Pending counts the partition states that brokers have yet to confirm, those
+// of brokers without a stream not included.
+func (p *Pusher) Pending() int {
+	n := 0
+	for _, t := range p.targets {
+		n += len(t.pending) + len(t.retries)
+		if t.phase == open && t.cursor < p.changes.last {
+			n++
+		}
+	}
+	return n
+}
+
+// Problems are the brokers that can not be pushed to, with the reason.
+func (p *Pusher) Problems() map[cluster.BrokerID]string {
+	out := map[cluster.BrokerID]string{}
+	for id, t := range p.targets {
+		if t.problem != "" {
+			out[id] = t.problem
+		}
+	}
+	return out
+}
+
+// Wake is when Step is to be called if nothing happens before.
+func (p *Pusher) Wake(now time.Duration) time.Duration {
+	next := now + PingInterval
+	for _, t := range p.targets {
+		next = min(next, t.wake(now))
+	}
+	return next
+}
+
+func byTopic(a, b state) int {
+	return cmp.Or(cmp.Compare(a.topic.Name, b.topic.Name), cmp.Compare(a.id.Index, b.id.Index))
+}

@@ -1,0 +1,80 @@
+package rpc
+
+import (
+	"fmt"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/controllerd/controllerd/cluster"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+)
+
+// Request is a call that only the active controller decides.
+type Request interface{ request() }
+
+// Alter is an AlterPartition. The broker epoch was not checked yet.
+type Alter struct{ *pb.AlterPartitionRequest }
+
+// CreateTopics creates topics, each with its own result.
+type CreateTopics struct{ *pb.CreateTopicsRequest }
+
+// Resign gives up the seat.
+type Resign struct{ Reason string }
+
+func (Alter) request()        {}
+func (CreateTopics) request() {}
+func (Resign) request()       {}
+
+// Answer is the answer to a Request: a response message, or an error.
+type Answer struct {
+	Response any
+	Err      error
+}
+
+// Error is a gRPC status with Kafka's name of the error in its details.
+// Metadata are pairs of name and value.
+func Error(reason cluster.Reason, metadata map[string]string, format string, args ...any) error {
+	return withInfo(status.New(reason.Code(), fmt.Sprintf(format, args...)), reason, metadata)
+}
+
+// ErrorWithCode is Error where the reason's own code would mislead.
+func ErrorWithCode(code codes.Code, reason cluster.Reason, format string, args ...any) error {
+	return withInfo(status.New(code, fmt.Sprintf(format, args...)), reason, nil)
+}
+
+func withInfo(s *status.Status, reason cluster.Reason, metadata map[string]string) error {
+	if d, err := s.WithDetails(&errdetails.ErrorInfo{
+		Reason: string(reason), Domain: cluster.ErrorDomain, Metadata: metadata,
+	}); err == nil {
+		s = d
+	}
+	return s.Err()
+}
+
+// NotController says that this daemon is not the active one, and who is.
+func NotController(im *cluster.Image) error {
+	meta := map[string]string{}
+	text := "no controller is active"
+	if c := im.Controller; c != nil {
+		meta["controller"], meta["endpoint"] = c.Record.GetId(), c.Record.GetEndpoint()
+		text = fmt.Sprintf("the active controller is %s at %s", c.Record.GetId(), c.Record.GetEndpoint())
+	}
+	return Error(cluster.NotController, meta, "%s", text)
+}
+
+// ReasonOf is Kafka's name of an error that came over gRPC; empty if it has
+// none.
+func ReasonOf(err error) cluster.Reason {
+	return cluster.Reason(infoOf(err).GetReason())
+}
+
+func infoOf(err error) *errdetails.ErrorInfo {
+	for _, d := range status.Convert(err).Details() {
+		if info, ok := d.(*errdetails.ErrorInfo); ok {
+			return info
+		}
+	}
+	return nil
+}

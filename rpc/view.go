@@ -1,0 +1,41 @@
+package rpc
+
+import (
+	"context"
+	"time"
+
+	"github.com/controllerd/controllerd/cluster"
+	"github.com/controllerd/controllerd/epoch"
+	"github.com/controllerd/controllerd/store"
+)
+
+// View is what the services may look at, inside a call of Core.Await only.
+type View struct {
+	Image  *cluster.Image
+	Self   string      // the daemon's id
+	Nonce  string      // of its process
+	Claim  epoch.Claim // zero: standby
+	Active bool
+	// Problems are sentences about what is wrong, in a stable order.
+	Problems []string
+	Version  string
+	Pending  int // partition states that brokers have yet to confirm
+}
+
+// Core is the daemon behind the services.
+type Core interface {
+	// Await waits until cond holds; see controller.Controller.
+	Await(ctx context.Context, cond func(View) bool) error
+	// Submit hands a request to the active controller and waits for the
+	// answer. NOT_CONTROLLER if this daemon is not the active one.
+	Submit(ctx context.Context, r Request) (any, error)
+	// Store is where sessions of brokers are kept.
+	Store() store.Store
+}
+
+// SessionTTL bounds what a broker may ask for.
+const (
+	DefaultSessionTTL = 10 * time.Second
+	MinSessionTTL     = 4 * time.Second
+	MaxSessionTTL     = 60 * time.Second
+)
