@@ -18,8 +18,9 @@ func (l *Loop) View() rpc.View {
 		Self:     l.cfg.Election.Self.GetId(),
 		Nonce:    l.cfg.Election.Self.GetNonce(),
 		Active:   l.active,
+		Healthy:  l.candidate.Problem() == "" && l.refused == nil,
 		Version:  l.cfg.Election.Version,
-		Problems: l.problems(),
+		Problems: l.problems,
 	}
 	if l.active {
 		v.Claim, v.Pending = l.claim, l.pusher.Pending()

@@ -16,8 +16,10 @@ type View struct {
 	Nonce  string      // of its process
 	Claim  epoch.Claim // zero: standby
 	Active bool
+	// Healthy: it campaigns, and the store takes its writes, as far as is known.
+	Healthy bool
 	// Problems are sentences about what is wrong, in a stable order.
-	Problems []string
+	Problems func() []string
 	Version  string
 	Pending  int // partition states that brokers have yet to confirm
 }

@@ -1,0 +1,180 @@
+package rpc
+
+import (
+	"encoding/hex"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/controllerd/controllerd/cluster"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+)
+
+// Sizes of pages.
+const (
+	defaultPage = 1_000
+	maxPage     = 10_000
+	defaultTerm = 20
+)
+
+func pageSize(asked int32) (int, error) {
+	switch {
+	case asked < 0 || asked > maxPage:
+		return 0, Error(cluster.InvalidRequest, nil, "page size %d is not between 1 and %d", asked, maxPage)
+	case asked == 0:
+		return defaultPage, nil
+	}
+	return int(asked), nil
+}
+
+// listTopics is one page of topics in order of name, after the name that the
+// token holds.
+func listTopics(im *cluster.Image, r *pb.ListTopicsRequest) (*pb.ListTopicsResponse, error) {
+	size, err := pageSize(r.GetPageSize())
+	if err != nil {
+		return nil, err
+	}
+	after, err := hex.DecodeString(r.GetPageToken())
+	if err != nil {
+		return nil, Error(cluster.InvalidRequest, nil, "page token %q is not one of ours", r.GetPageToken())
+	}
+	resp := &pb.ListTopicsResponse{Revision: int64(im.Rev)}
+	for _, t := range im.SortedTopics() {
+		if t.Name <= string(after) {
+			continue
+		}
+		if len(resp.GetTopics()) == size {
+			resp.NextPageToken = hex.EncodeToString([]byte(resp.GetTopics()[size-1].GetName()))
+			break
+		}
+		resp.Topics = append(resp.Topics, summary(im, t))
+	}
+	return resp, nil
+}
+
+func summary(im *cluster.Image, t *cluster.Topic) *pb.TopicSummary {
+	s := &pb.TopicSummary{
+		Name: t.Name, TopicId: t.ID[:], Partitions: t.Made(), ReplicationFactor: t.Record.GetReplicationFactor(),
+	}
+	im.Partitions(t, func(_ cluster.PartitionID, p *cluster.Partition) {
+		switch {
+		case p == nil:
+			s.Unknown++
+			return
+		case p.Leader == cluster.NoLeader:
+			s.Offline++
+		}
+		if len(p.ISR) < len(p.Replicas) {
+			s.UnderReplicated++
+		}
+	})
+	return s
+}
+
+func describeTopic(im *cluster.Image, r *pb.DescribeTopicRequest) (*pb.DescribeTopicResponse, error) {
+	size, err := pageSize(r.GetPageSize())
+	if err != nil {
+		return nil, err
+	}
+	t := im.Topics[r.GetName()]
+	switch {
+	case t == nil:
+		return nil, Error(cluster.UnknownTopicOrPartition, map[string]string{"topic": r.GetName()}, "topic %q does not exist", r.GetName())
+	case r.GetFromPartition() < 0:
+		return nil, Error(cluster.InvalidRequest, nil, "partition %d is negative", r.GetFromPartition())
+	}
+	resp := &pb.DescribeTopicResponse{
+		Topic: summary(im, t), Config: t.Record.GetConfig(), NextPartition: -1, Revision: int64(im.Rev),
+	}
+	end := min(int64(r.GetFromPartition())+int64(size), int64(t.Made()))
+	for i := r.GetFromPartition(); int64(i) < end; i++ {
+		if p := im.Partition(cluster.PartitionID{Topic: t.ID, Index: i}); p != nil {
+			resp.Partitions = append(resp.Partitions, p.Record(i))
+		} else {
+			resp.Unknown = append(resp.Unknown, i)
+		}
+	}
+	if end < int64(t.Made()) {
+		resp.NextPartition = int32(end)
+	}
+	return resp, nil
+}
+
+// listBrokers names live brokers, and those known by their node only.
+func listBrokers(im *cluster.Image) *pb.ListBrokersResponse {
+	resp := &pb.ListBrokersResponse{Revision: int64(im.Rev)}
+	ids := slices.Concat(slices.Collect(maps.Keys(im.Brokers)), slices.Collect(maps.Keys(im.Nodes)))
+	slices.Sort(ids)
+	for _, id := range slices.Compact(ids) {
+		s := &pb.BrokerSummary{Id: int32(id)}
+		if n := im.Nodes[id]; n != nil {
+			s.NodeUuid = n.Record.GetNodeUuid()
+		}
+		if b := im.Brokers[id]; b != nil {
+			s.Live, s.BrokerEpoch, s.Rack, s.State = true, int64(b.Epoch), b.Record.GetRack(), b.Record.GetState()
+			s.ControlAddress, s.NodeUuid, s.Endpoints = b.Record.GetControlAddress(), b.Record.GetNodeUuid(), b.Record.GetEndpoints()
+		}
+		im.Hosted(id, func(_ *cluster.Topic, _ cluster.PartitionID, p *cluster.Partition) {
+			s.Replicas++
+			if p.Leader == id {
+				s.Leaders++
+			}
+		})
+		resp.Brokers = append(resp.Brokers, s)
+	}
+	return resp
+}
+
+func describeController(v View) *pb.DescribeControllerResponse {
+	im := v.Image
+	resp := &pb.DescribeControllerResponse{
+		Id: v.Self, Role: "standby", Version: v.Version, ClusterUuid: im.Cluster.GetUuid(), Epoch: int64(im.Epoch),
+		Revision: int64(im.Rev), Brokers: int32(len(im.Brokers)), Topics: int32(len(im.Topics)), Problems: v.Problems(),
+	}
+	if v.Active {
+		resp.Role = "active"
+	}
+	if c := im.Controller; c != nil {
+		resp.ControllerId, resp.ControllerEndpoint = c.Record.GetId(), c.Record.GetEndpoint()
+	}
+	for _, t := range im.Topics {
+		s := summary(im, t)
+		resp.Partitions += s.GetPartitions()
+		resp.OfflinePartitions += s.GetOffline()
+		resp.UnderReplicatedPartitions += s.GetUnderReplicated()
+		resp.UnknownPartitions += s.GetUnknown()
+	}
+	return resp
+}
+
+func listControllers(im *cluster.Image) *pb.ListControllersResponse {
+	resp := &pb.ListControllersResponse{Revision: int64(im.Rev)}
+	for _, c := range im.Candidates {
+		r := c.Record
+		resp.Controllers = append(resp.Controllers, &pb.ControllerSummary{
+			Id: r.GetId(), Endpoint: r.GetEndpoint(), Version: r.GetVersion(), Nonce: r.GetNonce(), StartedMs: r.GetStartedMs(),
+			Active: im.Controller != nil && im.Controller.Record.GetNonce() == r.GetNonce(),
+		})
+	}
+	slices.SortFunc(resp.Controllers, func(a, b *pb.ControllerSummary) int {
+		return strings.Compare(a.GetId()+"/"+a.GetNonce(), b.GetId()+"/"+b.GetNonce())
+	})
+	return resp
+}
+
+func listTerms(im *cluster.Image, r *pb.ListTermsRequest) (*pb.ListTermsResponse, error) {
+	limit := int(r.GetLimit())
+	switch {
+	case limit < 0:
+		return nil, Error(cluster.InvalidRequest, nil, "limit %d is negative", limit)
+	case limit == 0:
+		limit = defaultTerm
+	}
+	epochs := slices.Sorted(maps.Keys(im.Terms))
+	slices.Reverse(epochs)
+	resp := &pb.ListTermsResponse{Revision: int64(im.Rev)}
+	for _, e := range epochs[:min(limit, len(epochs))] {
+		resp.Terms = append(resp.Terms, im.Terms[e].Record)
+	}
+	return resp, nil
+}

@@ -1,0 +1,72 @@
+package rpc
+
+import (
+	"context"
+
+	"github.com/controllerd/controllerd/cluster"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+)
+
+// adminService is what operators call.
+type adminService struct {
+	pb.UnimplementedAdminServiceServer
+	core Core
+	fwd  *forwarder
+}
+
+// look answers from the image.
+func look[T any](ctx context.Context, core Core, fn func(View) (T, error)) (T, error) {
+	var resp T
+	var refused error
+	if err := core.Await(ctx, func(v View) bool { resp, refused = fn(v); return true }); err != nil {
+		return resp, unavailable(err)
+	}
+	return resp, refused
+}
+
+func (s *adminService) CreateTopics(ctx context.Context, r *pb.CreateTopicsRequest) (*pb.CreateTopicsResponse, error) {
+	if len(r.GetTopics()) == 0 {
+		return nil, Error(cluster.InvalidRequest, nil, "the request names no topic")
+	}
+	resp, err := s.core.Submit(ctx, CreateTopics{r})
+	if ReasonOf(err) == cluster.NotController {
+		return forward(ctx, s.fwd, err, func(ctx context.Context, c *clients) (*pb.CreateTopicsResponse, error) {
+			return c.admin.CreateTopics(ctx, r)
+		})
+	}
+	return typed[*pb.CreateTopicsResponse](resp, err)
+}
+
+func (s *adminService) ResignController(ctx context.Context, r *pb.ResignControllerRequest) (*pb.ResignControllerResponse, error) {
+	resp, err := s.core.Submit(ctx, Resign{Reason: r.GetReason()})
+	if ReasonOf(err) == cluster.NotController {
+		return forward(ctx, s.fwd, err, func(ctx context.Context, c *clients) (*pb.ResignControllerResponse, error) {
+			return c.admin.ResignController(ctx, r)
+		})
+	}
+	return typed[*pb.ResignControllerResponse](resp, err)
+}
+
+func (s *adminService) ListTopics(ctx context.Context, r *pb.ListTopicsRequest) (*pb.ListTopicsResponse, error) {
+	return look(ctx, s.core, func(v View) (*pb.ListTopicsResponse, error) { return listTopics(v.Image, r) })
+}
+
+func (s *adminService) DescribeTopic(ctx context.Context, r *pb.DescribeTopicRequest) (*pb.DescribeTopicResponse, error) {
+	return look(ctx, s.core, func(v View) (*pb.DescribeTopicResponse, error) { return describeTopic(v.Image, r) })
+}
+
+func (s *adminService) ListBrokers(ctx context.Context, _ *pb.ListBrokersRequest) (*pb.ListBrokersResponse, error) {
+	return look(ctx, s.core, func(v View) (*pb.ListBrokersResponse, error) { return listBrokers(v.Image), nil })
+}
+
+func (s *adminService) DescribeController(ctx context.Context, _ *pb.DescribeControllerRequest) (*pb.DescribeControllerResponse, error) {
+	return look(ctx, s.core, func(v View) (*pb.DescribeControllerResponse, error) { return describeController(v), nil })
+}
+
+func (s *adminService) ListControllers(ctx context.Context, _ *pb.ListControllersRequest) (*pb.ListControllersResponse, error) {
+	return look(ctx, s.core, func(v View) (*pb.ListControllersResponse, error) { return listControllers(v.Image), nil })
+}
+
+func (s *adminService) ListTerms(ctx context.Context, r *pb.ListTermsRequest) (*pb.ListTermsResponse, error) {
+	return look(ctx, s.core, func(v View) (*pb.ListTermsResponse, error) { return listTerms(v.Image, r) })
+}

@@ -1,0 +1,226 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/controllerd/controllerd/cluster"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+	"github.com/controllerd/controllerd/store"
+)
+
+// storeTimeout bounds one call of the store on behalf of a caller.
+const storeTimeout = 3 * time.Second
+
+// brokerService is what brokers call. Any daemon serves sessions: it makes the
+// lease and the key, and holds nothing itself.
+type brokerService struct {
+	pb.UnimplementedBrokerServiceServer
+	core Core
+	fwd  *forwarder
+}
+
+func (s *brokerService) Register(ctx context.Context, r *pb.RegisterRequest) (*pb.RegisterResponse, error) {
+	if err := checkRegister(r); err != nil {
+		return nil, err
+	}
+	ttl := time.Duration(r.GetSessionTtlMs()) * time.Millisecond
+	if ttl == 0 {
+		ttl = DefaultSessionTTL
+	}
+	var lease store.Lease
+	registered := false
+	defer func() {
+		if lease.ID != 0 && !registered { // not needed after all
+			_ = s.core.Store().Revoke(context.WithoutCancel(ctx), lease.ID)
+		}
+	}()
+	for ctx.Err() == nil {
+		var next registration
+		var resp *pb.RegisterResponse
+		err := s.core.Await(ctx, func(v View) bool {
+			next = decideRegister(v.Image, r, lease.ID, time.Now().UnixMilli())
+			if next.done != nil {
+				registered = next.done.Lease == lease.ID
+				resp = &pb.RegisterResponse{
+					ClusterUuid: v.Image.Cluster.GetUuid(), BrokerEpoch: int64(next.done.Epoch), Lease: int64(next.done.Lease),
+					SessionTtlMs: max(ttl, lease.TTL).Milliseconds(), ControllerEpoch: int64(v.Image.MaxEpoch()),
+				}
+			}
+			return true
+		})
+		switch {
+		case err != nil:
+			return nil, unavailable(err)
+		case next.err != nil || resp != nil:
+			return resp, next.err
+		case next.grant && lease.ID == 0:
+			if lease, err = s.grant(ctx, ttl); err != nil {
+				return nil, unavailable(err)
+			}
+		default:
+			if err := s.commit(ctx, next); err != nil {
+				return nil, unavailable(err)
+			}
+		}
+	}
+	return nil, unavailable(ctx.Err())
+}
+
+func (s *brokerService) grant(ctx context.Context, ttl time.Duration) (store.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	return s.core.Store().Grant(ctx, ttl)
+}
+
+// commit runs a step of a registration and waits until the image shows what
+// became of it.
+func (s *brokerService) commit(ctx context.Context, step registration) error {
+	limited, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	result, err := s.core.Store().Commit(limited, step.txn)
+	if err != nil {
+		return err
+	}
+	if result.Succeeded && step.revoke != 0 {
+		_ = s.core.Store().Revoke(limited, step.revoke) // its key is deleted: it holds nothing any more
+	}
+	var missing []string
+	if !result.Succeeded {
+		missing = absent(step.txn.If, result.Found)
+	}
+	return s.core.Await(ctx, func(v View) bool {
+		if result.Succeeded {
+			return v.Image.Rev >= result.Rev
+		}
+		return v.Image.Reached(result.Rev, result.Found, missing)
+	})
+}
+
+func absent(conds []store.Cond, found []store.KV) []string {
+	var out []string
+next:
+	for _, c := range conds {
+		for _, kv := range found {
+			if kv.Key == c.Key {
+				continue next
+			}
+		}
+		out = append(out, c.Key)
+	}
+	return out
+}
+
+func (s *brokerService) RenewSession(ctx context.Context, r *pb.RenewSessionRequest) (*pb.RenewSessionResponse, error) {
+	limited, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	_, lost := s.core.Store().Renew(limited, store.LeaseID(r.GetLease()))
+	if lost != nil && !errors.Is(lost, store.ErrLeaseNotFound) {
+		return nil, unavailable(lost)
+	}
+	resp := &pb.RenewSessionResponse{}
+	var refused error
+	err := s.core.Await(limited, func(v View) bool {
+		if refused = checkCluster(v.Image, r.GetClusterUuid()); refused != nil {
+			return true
+		}
+		if v.Image.Rev < store.Rev(r.GetBrokerEpoch()) {
+			return false // another daemon has just registered it
+		}
+		resp.ControllerEpoch = int64(v.Image.MaxEpoch())
+		refused = checkSession(v.Image, cluster.BrokerID(r.GetBrokerId()), cluster.BrokerEpoch(r.GetBrokerEpoch()), r.GetNonce())
+		return true
+	})
+	switch {
+	case err != nil:
+		return nil, unavailable(err)
+	case refused != nil:
+		return nil, refused
+	case lost != nil: // the image does not show it yet
+		return nil, Error(cluster.StaleBrokerEpoch, nil, "the lease of broker %d is gone", r.GetBrokerId())
+	}
+	return resp, nil
+}
+
+func (s *brokerService) Unregister(ctx context.Context, r *pb.UnregisterRequest) (*pb.UnregisterResponse, error) {
+	id := cluster.BrokerID(r.GetBrokerId())
+	var refused error
+	var step registration
+	err := s.core.Await(ctx, func(v View) bool {
+		if refused = checkCluster(v.Image, r.GetClusterUuid()); refused != nil {
+			return true
+		}
+		if v.Image.Rev < store.Rev(r.GetBrokerEpoch()) {
+			return false
+		}
+		epoch := cluster.BrokerEpoch(r.GetBrokerEpoch())
+		if refused = checkSession(v.Image, id, epoch, r.GetNonce()); refused == nil {
+			key := v.Image.Keys.Broker(id)
+			step = registration{
+				txn:    store.Txn{If: []store.Cond{store.CreateRevIs(key, store.Rev(epoch))}, Then: []store.Op{store.Delete(key)}},
+				revoke: v.Image.Brokers[id].Lease,
+			}
+		}
+		return true
+	})
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	if refused != nil {
+		return nil, refused
+	}
+	if err := s.commit(ctx, step); err != nil {
+		return nil, unavailable(err)
+	}
+	return &pb.UnregisterResponse{}, nil
+}
+
+func (s *brokerService) AlterPartition(ctx context.Context, r *pb.AlterPartitionRequest) (*pb.AlterPartitionResponse, error) {
+	var refused error
+	if err := s.core.Await(ctx, func(v View) bool { refused = checkCluster(v.Image, r.GetClusterUuid()); return true }); err != nil {
+		return nil, unavailable(err)
+	}
+	if refused != nil {
+		return nil, refused
+	}
+	resp, err := s.core.Submit(ctx, Alter{r})
+	if ReasonOf(err) == cluster.NotController {
+		return forward(ctx, s.fwd, err, func(ctx context.Context, c *clients) (*pb.AlterPartitionResponse, error) {
+			return c.broker.AlterPartition(ctx, r)
+		})
+	}
+	return typed[*pb.AlterPartitionResponse](resp, err)
+}
+
+// typed gives an answer of the core its type.
+func typed[T any](resp any, err error) (T, error) {
+	var none T
+	if err != nil {
+		return none, grpcError(err)
+	}
+	return resp.(T), nil
+}
+
+// unavailable is what a caller hears when the store or the daemon does not
+// answer: it may try again, here or elsewhere.
+func unavailable(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return status.FromContextError(err).Err()
+	}
+	if errors.Is(err, store.ErrNoSpace) {
+		return ErrorWithCode(codes.ResourceExhausted, cluster.ThrottlingQuotaExceeded, "etcd takes no writes: %v", err)
+	}
+	return status.Error(codes.Unavailable, err.Error())
+}
+
+// grpcError lets a gRPC status pass and makes one of anything else.
+func grpcError(err error) error {
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	return unavailable(err)
+}

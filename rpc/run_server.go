@@ -1,0 +1,120 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime/debug"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+)
+
+// Names under which health is served, beside the services themselves.
+const (
+	// HealthActive is SERVING at the active controller only.
+	HealthActive = "controllerd.active"
+	// healthInterval is how often health is looked at.
+	healthInterval = 500 * time.Millisecond
+)
+
+// Server serves the gRPC services of one daemon.
+type Server struct {
+	grpc   *grpc.Server
+	health *health.Server
+	fwd    *forwarder
+	core   Core
+	log    *slog.Logger
+}
+
+// NewServer makes a server for a daemon.
+func NewServer(core Core, log *slog.Logger, dial []grpc.DialOption, options ...grpc.ServerOption) *Server {
+	options = append(options,
+		grpc.ChainUnaryInterceptor(recovered(log)),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
+	)
+	s := &Server{grpc: grpc.NewServer(options...), health: health.NewServer(), fwd: newForwarder(dial), core: core, log: log}
+	pb.RegisterBrokerServiceServer(s.grpc, &brokerService{core: core, fwd: s.fwd})
+	pb.RegisterAdminServiceServer(s.grpc, &adminService{core: core, fwd: s.fwd})
+	healthpb.RegisterHealthServer(s.grpc, s.health)
+	reflection.Register(s.grpc)
+	s.health.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
+	s.health.SetServingStatus(HealthActive, healthpb.HealthCheckResponse_NOT_SERVING)
+	return s
+}
+
+// recovered turns a panic in one call into an error of that call.
+func recovered(log *slog.Logger) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				log.Error("panic in a call", "method", info.FullMethod, "panic", p, "stack", string(debug.Stack()))
+				err = status.Error(codes.Internal, fmt.Sprintf("panic: %v", p))
+			}
+		}()
+		return handler(ctx, req)
+	}
+}
+
+// Serve answers calls on the listener until the context ends, and then until
+// running calls are through, at most 2 s.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	served := make(chan error, 1)
+	go func() { served <- s.grpc.Serve(l) }()
+	s.watchHealth(ctx)
+	s.health.Shutdown()
+	stop := time.AfterFunc(2*time.Second, s.grpc.Stop)
+	s.grpc.GracefulStop()
+	stop.Stop()
+	s.fwd.close()
+	return <-served
+}
+
+// Kill ends the server at once, with its connections.
+func (s *Server) Kill() {
+	s.grpc.Stop()
+	s.fwd.close()
+}
+
+// watchHealth keeps the health service true until the context ends: the daemon
+// serves if it has read the cluster and has no problem of its own.
+func (s *Server) watchHealth(ctx context.Context) {
+	tick := time.NewTicker(healthInterval)
+	defer tick.Stop()
+	for {
+		var serving, active bool
+		limited, cancel := context.WithTimeout(ctx, 2*time.Second)
+		err := s.core.Await(limited, func(v View) bool {
+			serving, active = v.Image.Rev > 0 && v.Healthy, v.Active
+			return true
+		})
+		cancel()
+		s.set("", err == nil && serving)
+		s.set(pb.BrokerService_ServiceDesc.ServiceName, err == nil && serving)
+		s.set(pb.AdminService_ServiceDesc.ServiceName, err == nil && serving)
+		s.set(HealthActive, err == nil && active)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *Server) set(service string, serving bool) {
+	state := healthpb.HealthCheckResponse_NOT_SERVING
+	if serving {
+		state = healthpb.HealthCheckResponse_SERVING
+	}
+	s.health.SetServingStatus(service, state)
+}

@@ -1,0 +1,135 @@
+package rpc
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/controllerd/controllerd/cluster"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+	"github.com/controllerd/controllerd/store"
+)
+
+// registration is what to do next about a Register: refuse it, answer it, or
+// commit a transaction and look again.
+type registration struct {
+	err    error
+	done   *cluster.Broker // registered as this
+	txn    store.Txn
+	revoke store.LeaseID // of the incarnation that the transaction ends
+	grant  bool          // the transaction needs a lease
+}
+
+// decideRegister looks at the image alone, so that it can be asked again after
+// each transaction, whatever its outcome.
+//
+// A broker id belongs to the node that registered it first. The first
+// registration of a new process of that node takes over from an older one: its
+// key is deleted, and a new one created, which is a new broker epoch. A
+// process that comes back to find a newer one in its place is told so.
+func decideRegister(im *cluster.Image, r *pb.RegisterRequest, lease store.LeaseID, nowMs int64) registration {
+	id := cluster.BrokerID(r.GetBrokerId())
+	if err := checkCluster(im, r.GetClusterUuid()); err != nil {
+		return registration{err: err}
+	}
+	node, have := im.Nodes[id], im.Brokers[id]
+	switch {
+	case node != nil && node.Record.GetNodeUuid() != r.GetNodeUuid():
+		return registration{err: Error(cluster.DuplicateBrokerRegistration, nil,
+			"broker id %d belongs to node %s, not to %s", id, node.Record.GetNodeUuid(), r.GetNodeUuid())}
+	case node != nil && node.Record.GetDecommissioned():
+		return registration{err: Error(cluster.DuplicateBrokerRegistration, nil, "broker id %d was decommissioned", id)}
+	case node != nil && !r.GetFirst() && node.Record.GetNonce() != "" && node.Record.GetNonce() != r.GetNonce():
+		return registration{err: Error(cluster.Replaced, nil, "a newer process of node %s has registered as broker %d", r.GetNodeUuid(), id)}
+	case have != nil && have.Record.GetNonce() == r.GetNonce():
+		return registration{done: have}
+	case have != nil && node != nil && node.Record.GetNonce() == r.GetNonce():
+		return registration{err: Error(cluster.Replaced, nil, "another process of node %s is registered as broker %d", r.GetNodeUuid(), id)}
+	case have != nil || im.ModRev(im.Keys.Broker(id)) != 0: // also if it can not be read
+		key := im.Keys.Broker(id)
+		out := registration{txn: store.Txn{
+			If:   []store.Cond{store.CreateRevIs(key, im.CreateRev(key)), store.ModRevIs(im.Keys.Node(id), im.ModRev(im.Keys.Node(id)))},
+			Then: []store.Op{store.Delete(key)},
+		}}
+		if have != nil {
+			out.revoke = have.Lease
+		}
+		return out
+	}
+	return registration{grant: true, txn: createBroker(im, id, r, lease, node, nowMs)}
+}
+
+// createBroker makes the broker's key, and binds the id to the node and the
+// process.
+func createBroker(im *cluster.Image, id cluster.BrokerID, r *pb.RegisterRequest, lease store.LeaseID, node *cluster.Node, nowMs int64) store.Txn {
+	record := &pb.BrokerRecord{
+		NodeUuid: r.GetNodeUuid(), Nonce: r.GetNonce(), Lease: int64(lease), ControlAddress: r.GetControlAddress(),
+		Endpoints: r.GetEndpoints(), Rack: r.GetRack(), State: pb.BrokerState_BROKER_STATE_RUNNING,
+		DeathProbe: r.GetDeathProbe(), MetadataScope: r.GetMetadataScope(), RegisteredMs: nowMs,
+	}
+	if record.MetadataScope == pb.MetadataScope_METADATA_SCOPE_UNSPECIFIED {
+		record.MetadataScope = pb.MetadataScope_METADATA_SCOPE_ALL
+	}
+	owner := &pb.NodeRecord{}
+	if node != nil {
+		owner = proto.Clone(node.Record).(*pb.NodeRecord)
+	}
+	owner.NodeUuid, owner.Nonce = r.GetNodeUuid(), r.GetNonce()
+	k := im.Keys
+	return store.Txn{
+		If: []store.Cond{store.Missing(k.Broker(id)), store.ModRevIs(k.Node(id), im.ModRev(k.Node(id))), clusterStands(im)},
+		Then: []store.Op{
+			store.PutLeased(k.Broker(id), cluster.Encode(record), lease),
+			store.Put(k.Node(id), cluster.Encode(owner)),
+		},
+	}
+}
+
+// clusterStands is the condition that the cluster key is the one of the image.
+func clusterStands(im *cluster.Image) store.Cond {
+	return store.ModRevIs(im.Keys.Cluster(), im.ModRev(im.Keys.Cluster()))
+}
+
+// checkCluster compares a caller's cluster with the image's.
+func checkCluster(im *cluster.Image, uuid string) error {
+	switch {
+	case im.Cluster == nil:
+		return ErrorWithCode(cluster.NotController.Code(), cluster.NotController, "this daemon does not know its cluster yet")
+	case uuid != "" && uuid != im.Cluster.GetUuid():
+		return Error(cluster.InconsistentClusterID, map[string]string{"cluster": im.Cluster.GetUuid()},
+			"this is cluster %s, not %s", im.Cluster.GetUuid(), uuid)
+	}
+	return nil
+}
+
+// checkRegister reports what is wrong with a request by itself.
+func checkRegister(r *pb.RegisterRequest) error {
+	ttl := time.Duration(r.GetSessionTtlMs()) * time.Millisecond
+	bad := func(format string, args ...any) error { return Error(cluster.InvalidRequest, nil, format, args...) }
+	switch {
+	case r.GetBrokerId() < 0:
+		return bad("broker id %d is negative", r.GetBrokerId())
+	case r.GetNodeUuid() == "":
+		return bad("no node uuid")
+	case r.GetNonce() == "":
+		return bad("no nonce")
+	case r.GetControlAddress() == "":
+		return bad("no control address")
+	case ttl != 0 && (ttl < MinSessionTTL || ttl > MaxSessionTTL):
+		return bad("session TTL %v is not between %v and %v", ttl, MinSessionTTL, MaxSessionTTL)
+	}
+	return nil
+}
+
+// checkSession compares a renewal with the image, which has reached the
+// broker epoch that it names.
+func checkSession(im *cluster.Image, id cluster.BrokerID, epoch cluster.BrokerEpoch, nonce string) error {
+	b, node := im.Brokers[id], im.Nodes[id]
+	switch {
+	case b != nil && b.Epoch == epoch && b.Record.GetNonce() == nonce:
+		return nil
+	case node != nil && node.Record.GetNonce() != "" && node.Record.GetNonce() != nonce:
+		return Error(cluster.Replaced, nil, "a newer process of node %s has registered as broker %d", node.Record.GetNodeUuid(), id)
+	}
+	return Error(cluster.StaleBrokerEpoch, nil, "broker %d has no session of epoch %d", id, epoch)
+}
