@@ -1,0 +1,243 @@
+package statemachine
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/controllerd/controllerd/cluster"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+	"github.com/controllerd/controllerd/store"
+)
+
+// TestScenarios plays the files in testdata. Their commands, each with an
+// example; those that change the store say how much is on the agenda then:
+//
+//	broker-up 1 2 rack=a     brokers become live, in one batch
+//	broker-down 1 2          brokers die, in one batch
+//	broker-restart 1         a broker dies and comes back, in one batch; with
+//	                         "unseen", while the watch was away
+//	drain 1, undrain 1       controlled shutdown begins, is cancelled
+//	create-topic t seed=7 partitions=3 rf=2 [block-size=1]
+//	place t                  a topic with the replicas given below, one
+//	                         partition a line
+//	put t/0 leader=2 isr=(2,3) decided=0 recovery=RECOVERING
+//	                         a record changed by hand, against all rules
+//	alter t/0 from=1 [isr=(1,2)] [le=1] [pe=4] [saw=(2,105)] [recovery=RECOVERING]
+//	                         a leader's request; le and pe as in the record
+//	                         unless given; saw: the epoch of one member
+//	step [limit=2]           what is due, and store it
+//	show                     all partitions
+func TestScenarios(t *testing.T) {
+	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
+		s := &scenario{world: newWorld(t)}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			out := s.play(t, d)
+			if n := s.m.Reset(); n != 0 {
+				d.Fatalf(t, "the agenda was wrong in %d partitions", n)
+			}
+			return out
+		})
+	})
+}
+
+type scenario struct{ *world }
+
+func (s *scenario) play(t *testing.T, d *datadriven.TestData) string {
+	running, draining := pb.BrokerState_BROKER_STATE_RUNNING, pb.BrokerState_BROKER_STATE_DRAINING
+	switch d.Cmd {
+	case "broker-up", "undrain":
+		s.show(s.each(s.brokers(d), s.register(d, running))...)
+	case "broker-down":
+		s.down(s.brokers(d)...)
+	case "broker-restart":
+		if d.HasArg("unseen") {
+			s.each(s.brokers(d), func(id cluster.BrokerID) store.Change { return s.del(s.im.Keys.Broker(id)) })
+			s.each(s.brokers(d), s.register(d, running))
+			s.relist()
+		} else {
+			s.restart(s.brokers(d)...)
+		}
+	case "drain":
+		s.show(s.each(s.brokers(d), s.register(d, draining))...)
+	case "create-topic":
+		return s.createTopic(t, d)
+	case "place":
+		var parts []cluster.Partition
+		for line := range strings.Lines(d.Input) {
+			parts = append(parts, newPartition(parseIDs(t, line), ViewOf(s.im)))
+		}
+		s.topic(d.CmdArgs[0].Key, parts...)
+	case "put":
+		s.putByHand(t, d)
+	case "alter":
+		return s.alterPartition(t, d)
+	case "step":
+		return s.step(t, d)
+	case "show":
+		var out strings.Builder
+		for _, topic := range s.im.SortedTopics() {
+			s.im.Partitions(topic, func(id cluster.PartitionID, p *cluster.Partition) {
+				out.WriteString(s.line(id, p))
+			})
+		}
+		return out.String()
+	default:
+		d.Fatalf(t, "unknown command")
+	}
+	return s.agenda()
+}
+
+func (s *scenario) agenda() string { return fmt.Sprintf("to do: %d\n", s.m.Agenda()) }
+
+// brokers are the arguments that are numbers.
+func (s *scenario) brokers(d *datadriven.TestData) []cluster.BrokerID {
+	var out []cluster.BrokerID
+	for _, arg := range d.CmdArgs {
+		if n, err := strconv.Atoi(arg.Key); err == nil {
+			out = append(out, cluster.BrokerID(n))
+		}
+	}
+	return out
+}
+
+func (s *scenario) register(d *datadriven.TestData, state pb.BrokerState) func(cluster.BrokerID) store.Change {
+	return func(id cluster.BrokerID) store.Change {
+		rack := ""
+		if b := s.im.Brokers[id]; b != nil {
+			rack = b.Record.GetRack()
+		}
+		if arg, ok := d.Arg("rack"); ok {
+			rack = arg.Vals[0]
+		}
+		return s.broker(id, rack, state)
+	}
+}
+
+func (s *scenario) createTopic(t *testing.T, d *datadriven.TestData) string {
+	nt := &pb.NewTopic{Name: d.CmdArgs[0].Key, Partitions: 1, ReplicationFactor: 1}
+	var seed uint64
+	d.MaybeScanArgs(t, "partitions", &nt.Partitions)
+	d.MaybeScanArgs(t, "rf", &nt.ReplicationFactor)
+	d.MaybeScanArgs(t, "block-size", &nt.BlockSize)
+	d.MaybeScanArgs(t, "seed", &seed)
+	record, writes, rej := CreateTopic(s.im, s.term, nt, topicID(nt.Name), "request", seed)
+	if rej != nil {
+		return rej.line()
+	}
+	for _, w := range writes {
+		if err := CheckEdge(w.Old, &w.New); err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+	}
+	s.made(nt.Name, record, writes)
+	return s.lines(writes) + s.agenda()
+}
+
+func (r *Rejection) line() string { return fmt.Sprintf("%s: %s\n", r.Reason, r.Message) }
+
+// putByHand writes a record over the old one without regard to any rule.
+func (s *scenario) putByHand(t *testing.T, d *datadriven.TestData) {
+	id := s.partitionID(t, d)
+	p := s.im.Partition(id).Clone()
+	d.MaybeScanArgs(t, "leader", &p.Leader)
+	d.MaybeScanArgs(t, "decided", &p.Decided)
+	d.MaybeScanArgs(t, "isr", &p.ISR)
+	if arg, ok := d.Arg("recovery"); ok {
+		p.Recovery = recovery(arg.FirstVal(t))
+	}
+	s.show(s.blocks([]Write{{ID: id, New: p}}, 0)...)
+}
+
+func (s *scenario) partitionID(t *testing.T, d *datadriven.TestData) cluster.PartitionID {
+	name, index, _ := strings.Cut(d.CmdArgs[0].Key, "/")
+	n, err := strconv.Atoi(index)
+	if err != nil {
+		d.Fatalf(t, "partition %q: %v", d.CmdArgs[0].Key, err)
+	}
+	return cluster.PartitionID{Topic: topicID(name), Index: int32(n)}
+}
+
+func (s *scenario) alterPartition(t *testing.T, d *datadriven.TestData) string {
+	id := s.partitionID(t, d)
+	p := s.im.Partition(id)
+	if p == nil {
+		p = &cluster.Partition{}
+	}
+	var from cluster.BrokerID
+	var isr []cluster.BrokerID
+	d.ScanArgs(t, "from", &from)
+	d.MaybeScanArgs(t, "isr", &isr)
+	e := s.entry(p, isr...)
+	d.MaybeScanArgs(t, "le", &e.LeaderEpoch)
+	d.MaybeScanArgs(t, "pe", &e.PartitionEpoch)
+	if arg, ok := d.Arg("recovery"); ok {
+		e.Recovery = recovery(arg.FirstVal(t))
+	}
+	if d.HasArg("saw") {
+		var member int32
+		var saw int64
+		d.ScanArgs(t, "saw", &member, &saw)
+		for _, m := range e.NewIsr {
+			if m.BrokerId == member {
+				m.BrokerEpoch = saw
+			}
+		}
+	}
+	var epoch cluster.BrokerEpoch
+	if b := s.im.Brokers[from]; b != nil {
+		epoch = b.Epoch
+	}
+	w, rej := Alter(s.im, s.term, from, epoch, id, e)
+	switch {
+	case rej != nil:
+		return rej.line()
+	case w == nil:
+		return "is so already\n"
+	}
+	s.write([]Write{*w})
+	return s.lines([]Write{*w}) + s.agenda()
+}
+
+func (s *scenario) step(t *testing.T, d *datadriven.TestData) string {
+	limit := 1 << 30
+	d.MaybeScanArgs(t, "limit", &limit)
+	writes := s.m.Step(s.term, limit)
+	s.write(writes)
+	return s.lines(writes) + s.agenda()
+}
+
+func (s *scenario) lines(writes []Write) string {
+	var out strings.Builder
+	for _, w := range writes {
+		out.WriteString(s.line(w.ID, &w.New))
+	}
+	return out.String()
+}
+
+func (s *scenario) line(id cluster.PartitionID, p *cluster.Partition) string {
+	name := strings.TrimRight(string(id.Topic[:]), "\x00")
+	if p == nil {
+		return fmt.Sprintf("%s/%d unknown\n", name, id.Index)
+	}
+	cause := strings.TrimPrefix(p.Cause.String(), "CHANGE_CAUSE_")
+	return fmt.Sprintf("%s/%d replicas %s: %s, %s\n", name, id.Index, join(p.Replicas), state(p), strings.ToLower(strings.ReplaceAll(cause, "_", " ")))
+}
+
+func join(list []cluster.BrokerID) string { return strings.Trim(fmt.Sprint(list), "[]") }
+
+// parseIDs reads broker ids with spaces between them.
+func parseIDs(t *testing.T, s string) []cluster.BrokerID {
+	var out []cluster.BrokerID
+	for _, f := range strings.Fields(s) {
+		n, err := strconv.Atoi(f)
+		if err != nil {
+			t.Fatalf("brokers %q: %v", s, err)
+		}
+		out = append(out, cluster.BrokerID(n))
+	}
+	return out
+}
