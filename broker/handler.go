@@ -1,0 +1,49 @@
+package broker
+
+import (
+	"context"
+
+	"github.com/controllerd/controllerd/fencing"
+)
+
+// PartitionState is what the controller said of one partition. Its slices must
+// not be changed.
+type PartitionState = fencing.PartitionState
+
+// LiveBroker is a broker as metadata names it.
+type LiveBroker = fencing.LiveBroker
+
+// Endpoint is how a listener of a broker is reached.
+type Endpoint = fencing.Endpoint
+
+// Handler does what commands ask for. Its methods are called by several
+// goroutines: those about one partition one after the other, UpdateMetadata one
+// call after the other, everything else at the same time.
+type Handler interface {
+	// ApplyPartition makes the broker leader or follower of a partition as the
+	// state says. It is called once for each leader epoch that is admitted,
+	// unless a newer one takes its place first, and again after it failed.
+	// The context ends when a newer leader epoch is admitted or the broker
+	// stops; the call should then return soon, its error is of no interest.
+	// An error that wraps ErrStorage takes the replica offline; after any
+	// other one the controller tries again.
+	ApplyPartition(ctx context.Context, s PartitionState) error
+	// AdoptISR tells of a newer ISR within the leader epoch that was applied
+	// last, whether a command or the answer to AlterPartition brought it. It
+	// must not block.
+	AdoptISR(s PartitionState)
+	// UpdateMetadata tells what changed in the cluster. Updates that arrive
+	// while a call runs are handed over as one. The Broker answers what it
+	// knows besides.
+	UpdateMetadata(u MetadataUpdate)
+}
+
+// MetadataUpdate is what became newer since the last one. It must not be
+// changed.
+type MetadataUpdate struct {
+	// Live are all live brokers by id, nil if the broker was not told yet.
+	Live []LiveBroker
+	// Partitions are the newest states of those that changed, in order of
+	// arrival.
+	Partitions []PartitionState
+}

@@ -1,0 +1,105 @@
+package broker
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/controllerd/controllerd/cluster"
+	"github.com/controllerd/controllerd/fencing"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+)
+
+const (
+	// maxAnswers is how many pongs and acks may wait for the network before no
+	// more is read from the stream.
+	maxAnswers = 1000
+	// maxOutcomes and maxMessage keep a response below 1 MiB, well within
+	// gRPC's limit of 4 MiB.
+	maxOutcomes = 2000
+	maxMessage  = 400
+)
+
+// outbox is what one stream has to say. It keeps the newest result of each
+// partition, so its size is bounded however slow the reader is.
+type outbox struct {
+	pongs   []int64
+	acks    []*pb.CommandAck
+	results []*pb.PartitionOutcome
+	at      map[cluster.PartitionID]int // in results
+	closed  bool                        // nobody listens any more
+	wake    func()                      // says that there is something to send
+}
+
+func (o *outbox) pong(sequence int64) {
+	o.pongs = append(o.pongs, sequence)
+	o.wake()
+}
+
+// ack answers a whole command, before the results of its partitions.
+func (o *outbox) ack(sequence int64, v *fencing.Verdict) {
+	o.acks = append(o.acks, &pb.CommandAck{
+		Sequence:        sequence,
+		Refusal:         v.Refusal,
+		ControllerEpoch: int64(v.ControllerEpoch),
+	})
+	o.wake()
+}
+
+// result says what became of a state that the stream named. A result of a newer
+// state stands already for an older one.
+func (o *outbox) result(s *PartitionState, r pb.PartitionResult, message string) {
+	if o.closed {
+		return
+	}
+	if len(message) > maxMessage {
+		message = message[:maxMessage]
+	}
+	outcome := &pb.PartitionOutcome{
+		TopicId:        slices.Clone(s.Partition.Topic[:]), // s may be gone before it is sent
+		Partition:      s.Partition.Index,
+		LeaderEpoch:    int32(s.LeaderEpoch),
+		PartitionEpoch: int32(s.PartitionEpoch),
+		Result:         r,
+		Message:        strings.ToValidUTF8(message, "?"),
+	}
+	if i, ok := o.at[s.Partition]; !ok {
+		if o.at == nil {
+			o.at = map[cluster.PartitionID]int{}
+		}
+		o.at[s.Partition] = len(o.results)
+		o.results = append(o.results, outcome)
+	} else if !newer(o.results[i], outcome) {
+		o.results[i] = outcome
+	}
+	o.wake()
+}
+
+func newer(a, b *pb.PartitionOutcome) bool {
+	if a.GetLeaderEpoch() != b.GetLeaderEpoch() {
+		return a.GetLeaderEpoch() > b.GetLeaderEpoch()
+	}
+	return a.GetPartitionEpoch() > b.GetPartitionEpoch()
+}
+
+// full reports whether nothing more should be read from the stream.
+func (o *outbox) full() bool { return len(o.pongs)+len(o.acks) >= maxAnswers }
+
+// take empties the outbox: pongs, acks, results.
+func (o *outbox) take() []*pb.CommandsResponse {
+	var out []*pb.CommandsResponse
+	for _, sequence := range o.pongs {
+		out = append(out, &pb.CommandsResponse{Response: &pb.CommandsResponse_Pong{Pong: &pb.Pong{Sequence: sequence}}})
+	}
+	for _, ack := range o.acks {
+		out = append(out, &pb.CommandsResponse{Response: &pb.CommandsResponse_Ack{Ack: ack}})
+	}
+	for results := o.results; len(results) > 0; {
+		n := min(len(results), maxOutcomes)
+		out = append(out, &pb.CommandsResponse{Response: &pb.CommandsResponse_Results{
+			Results: &pb.PartitionResults{Outcomes: results[:n:n]},
+		}})
+		results = results[n:]
+	}
+	o.pongs, o.acks, o.results, o.at = nil, nil, nil, nil
+	return out
+}
