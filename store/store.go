@@ -176,7 +176,7 @@ func (t Txn) Validate() error {
 func ReadSet(keys []string) ([]string, error) {
 	set := slices.Compact(slices.Sorted(slices.Values(keys)))
 	if len(set) == 0 || len(set) > MaxOps || set[0] == "" {
-		return nil, fmt.Errorf("read %d keys, one of them may be empty: %w", len(set), ErrLimit)
+		return nil, fmt.Errorf("read set of %d keys, or with an empty one: %w", len(set), ErrLimit)
 	}
 	return set, nil
 }

@@ -16,6 +16,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"google.golang.org/grpc"
 )
 
@@ -54,7 +55,8 @@ type Config struct {
 	KeepRevisions int
 	// NoFsync trades durability for speed; for tests.
 	NoFsync bool
-	// Logger gets the server's log; nil drops it.
+	// Logger gets the server's log. Nil drops all but the reason for which etcd
+	// ends the process, which goes to stderr.
 	Logger *zap.Logger
 }
 
@@ -105,9 +107,14 @@ func (c Config) withDefaults() Config {
 		c.KeepRevisions = DefaultKeepRevisions
 	}
 	if c.Logger == nil {
-		c.Logger = zap.NewNop()
+		c.Logger = lastWords()
 	}
 	return c
+}
+
+func lastWords() *zap.Logger {
+	encoder := zapcore.NewConsoleEncoder(zap.NewProductionEncoderConfig())
+	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(os.Stderr), zapcore.DPanicLevel))
 }
 
 // start binds and runs. Between finding a free port and binding it somebody
@@ -203,8 +210,8 @@ func (s *Server) Member() uint64 { return uint64(s.etcd.Server.MemberID()) }
 // Err brings an error if the server ends by itself.
 func (s *Server) Err() <-chan error { return s.etcd.Err() }
 
-// Watches is the number of watch streams that clients hold open.
-func (s *Server) Watches() int { return s.streams.open(watchMethod) }
+// Watchers is the number of watch streams that clients hold open.
+func (s *Server) Watchers() int { return s.streams.open(watchMethod) }
 
 // Stop ends the server and releases its directory and port. It may be called
 // more than once.

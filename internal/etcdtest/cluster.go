@@ -127,8 +127,8 @@ func Dial(t testing.TB, endpoint string, opts ...grpc.DialOption) *clientv3.Clie
 	return client
 }
 
-// Watches is the number of watch streams that clients hold open.
-func (c *Cluster) Watches() int { return c.server.Watches() }
+// Watchers is the number of watch streams that clients hold open.
+func (c *Cluster) Watchers() int { return c.server.Watchers() }
 
 // Leases are the leases that the server holds.
 func (c *Cluster) Leases(ctx context.Context) []store.LeaseID {

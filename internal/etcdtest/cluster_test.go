@@ -61,7 +61,7 @@ func TestStopCutsWatches(t *testing.T) {
 		})
 	}()
 	<-first
-	if n := c.Watches(); n != 1 {
+	if n := c.Watchers(); n != 1 {
 		t.Errorf("%d watches are open, want 1", n)
 	}
 	begin := time.Now()
