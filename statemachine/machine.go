@@ -129,6 +129,9 @@ func (a *agenda) set(id cluster.PartitionID, due bool) {
 		if a.ids == nil {
 			a.ids = map[cluster.PartitionID]struct{}{}
 		}
+		if len(a.order) > 2*len(a.ids)+1024 {
+			a.tidy() // a standby never asks for the first
+		}
 		a.ids[id] = struct{}{}
 		a.order = append(a.order, id)
 	default:
@@ -140,10 +143,7 @@ func (a *agenda) set(id cluster.PartitionID, due bool) {
 // which they are given out, so those that have left are dropped from the front.
 func (a *agenda) first(limit int) []cluster.PartitionID {
 	if a.sorted < len(a.order) {
-		a.order = slices.DeleteFunc(a.order, func(id cluster.PartitionID) bool { return !a.has(id) })
-		slices.SortFunc(a.order, cluster.PartitionID.Compare)
-		a.order = slices.Compact(a.order)
-		a.sorted = len(a.order)
+		a.tidy()
 	}
 	out := make([]cluster.PartitionID, 0, max(0, min(limit, len(a.ids))))
 	for i := 0; i < len(a.order) && len(out) < limit; i++ {
@@ -156,4 +156,12 @@ func (a *agenda) first(limit int) []cluster.PartitionID {
 		}
 	}
 	return out
+}
+
+// tidy leaves the members in order and nothing else.
+func (a *agenda) tidy() {
+	a.order = slices.DeleteFunc(a.order, func(id cluster.PartitionID) bool { return !a.has(id) })
+	slices.SortFunc(a.order, cluster.PartitionID.Compare)
+	a.order = slices.Compact(a.order)
+	a.sorted = len(a.order)
 }

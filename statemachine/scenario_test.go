@@ -36,9 +36,7 @@ func TestScenarios(t *testing.T) {
 		s := &scenario{world: newWorld(t)}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			out := s.play(t, d)
-			if n := s.m.Reset(); n != 0 {
-				d.Fatalf(t, "the agenda was wrong in %d partitions", n)
-			}
+			s.checkAgenda()
 			return out
 		})
 	})
