@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -106,5 +105,5 @@ func retriable(err error) bool {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
 		return true
 	}
-	return errors.Is(err, context.DeadlineExceeded)
+	return false
 }
