@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/grpc"
 
@@ -63,11 +64,13 @@ func (c Config) Validate() error {
 	if err := cluster.ValidateName(c.Cluster); err != nil {
 		faults = append(faults, err)
 	}
-	if c.ID == "" {
-		faults = append(faults, errors.New("no id"))
-	}
-	if c.Endpoint == "" {
-		faults = append(faults, errors.New("no endpoint"))
+	for _, f := range []struct{ name, value string }{{"id", c.ID}, {"endpoint", c.Endpoint}} {
+		switch {
+		case f.value == "":
+			faults = append(faults, fmt.Errorf("no %s", f.name))
+		case !utf8.ValidString(f.value):
+			faults = append(faults, fmt.Errorf("%s %q is not UTF-8", f.name, f.value))
+		}
 	}
 	if c.LeaseTTL != 0 && c.LeaseTTL < MinLeaseTTL {
 		faults = append(faults, fmt.Errorf("lease TTL %v is below %v", c.LeaseTTL, MinLeaseTTL))
@@ -155,44 +158,41 @@ func newUUID() string {
 func (c *Controller) Store() store.Store { return c.cfg.Store }
 
 // Run drives the daemon until the context ends; then it gives up in order what
-// it holds, within 6 s even if the store is away, and returns nil.
-func (c *Controller) Run(ctx context.Context) error { return c.run(ctx, true) }
+// it holds, within 6 s even if the store is away.
+func (c *Controller) Run(ctx context.Context) { c.RunOrKill(ctx, context.Background()) }
 
-// RunUntilKilled drives the daemon until the context ends, and then lets
-// everything fall as a killed process would: nothing is resigned, deleted or
-// revoked. For tests and demonstrations.
-func (c *Controller) RunUntilKilled(ctx context.Context) error { return c.run(ctx, false) }
-
-func (c *Controller) run(ctx context.Context, orderly bool) error {
+// RunOrKill is Run that, if killed ends first, lets everything fall as a
+// killed process would: nothing is resigned, deleted or revoked. For tests and
+// demonstrations.
+func (c *Controller) RunOrKill(ctx, killed context.Context) {
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	c.streams = rpc.NewStreams(func(ev rpc.PushEvent) { c.post(inner, Pushed{ev}) }, c.mayAct, c.cfg.DialOptions...)
 	c.termCtx, c.termEnd = context.WithCancel(inner)
 	c.wg.Go(func() { c.follow(inner) })
 	c.wg.Go(func() { c.compare(inner) })
-	c.own(ctx, inner, orderly)
+	c.own(ctx, killed, inner)
+	c.quiet.Store(0)
 	close(c.ended)
 	cancel()
 	c.wg.Wait()
 	c.streams.Wait()
-	return nil
 }
 
 // mayAct reports whether the claim may be acted on at this very moment.
 func (c *Controller) mayAct() bool { return int64(election.Clock()) < c.quiet.Load() }
 
 // own is the goroutine that owns the loop.
-func (c *Controller) own(ctx, inner context.Context, orderly bool) {
+func (c *Controller) own(ctx, killed, inner context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	leave, giveUp := ctx.Done(), (<-chan time.Time)(nil)
 	for {
 		var events []Event
 		select {
+		case <-killed.Done():
+			return
 		case <-leave:
-			if !orderly {
-				return
-			}
 			leave, giveUp = nil, time.After(leaveTimeout)
 			events = append(events, Elected{election.Leave{Reason: "the daemon was told to stop"}})
 		case <-giveUp:
