@@ -141,6 +141,9 @@ func (b *Broker) Wait() error {
 	return b.err
 }
 
+// Done is closed when everything has stopped: Wait will not block.
+func (b *Broker) Done() <-chan struct{} { return b.done }
+
 // Kill ends the broker as a crash would: connections break, the session is left
 // to expire. Handlers' contexts end; Wait returns when the handlers have.
 func (b *Broker) Kill() {

@@ -1,0 +1,124 @@
+package demobroker
+
+import (
+	"slices"
+	"time"
+
+	"github.com/controllerd/controllerd/broker"
+	"github.com/controllerd/controllerd/cluster"
+)
+
+// maxChanges keeps a request well below gRPC's limit of 4 MiB.
+const maxChanges = 5000
+
+// leader knows the partitions that the broker leads and that somebody is
+// missing from, and since when each of those is back.
+type leader struct {
+	self  cluster.BrokerID
+	after time.Duration // how long a follower takes to catch up
+	live  map[cluster.BrokerID]cluster.BrokerEpoch
+	led   map[cluster.PartitionID]*led
+}
+
+type led struct {
+	state   broker.PartitionState
+	settled bool // a request about this state was decided: wait for the next
+	back    map[cluster.BrokerID]sighting
+}
+
+// sighting is since when a follower has been seen in one incarnation.
+type sighting struct {
+	epoch cluster.BrokerEpoch
+	since time.Time
+}
+
+func newLeader(self cluster.BrokerID, after time.Duration) *leader {
+	return &leader{self: self, after: after, led: map[cluster.PartitionID]*led{}}
+}
+
+// apply takes in the newest state of a partition.
+func (l *leader) apply(s broker.PartitionState) {
+	if s.Leader != l.self || len(s.ISR) >= len(s.Replicas) {
+		delete(l.led, s.Partition)
+		return
+	}
+	p := l.led[s.Partition]
+	if p == nil {
+		p = &led{back: map[cluster.BrokerID]sighting{}}
+		l.led[s.Partition] = p
+	}
+	p.state, p.settled = s, false
+	for _, id := range s.ISR {
+		delete(p.back, id)
+	}
+}
+
+// setLive takes in who is live.
+func (l *leader) setLive(live []broker.LiveBroker) {
+	l.live = make(map[cluster.BrokerID]cluster.BrokerEpoch, len(live))
+	for _, b := range live {
+		l.live[b.ID] = b.Epoch
+	}
+}
+
+// due are the changes to ask for now, in order of partition.
+func (l *leader) due(now time.Time) []broker.IsrChange {
+	var out []broker.IsrChange
+	for _, p := range l.led {
+		if caughtUp := l.caughtUp(p, now); len(caughtUp) > 0 && !p.settled {
+			out = append(out, l.change(p, caughtUp))
+		}
+	}
+	slices.SortFunc(out, func(a, b broker.IsrChange) int { return a.Partition.Compare(b.Partition) })
+	return out[:min(len(out), maxChanges)]
+}
+
+// caughtUp are the replicas outside the ISR that have been back long enough.
+func (l *leader) caughtUp(p *led, now time.Time) []cluster.BrokerID {
+	var ids []cluster.BrokerID
+	for _, id := range p.state.Replicas {
+		if slices.Contains(p.state.ISR, id) {
+			continue
+		}
+		epoch := l.live[id]
+		seen, ok := p.back[id]
+		switch {
+		case epoch == 0:
+			delete(p.back, id)
+		case !ok || seen.epoch != epoch:
+			p.back[id] = sighting{epoch: epoch, since: now}
+		case now.Sub(seen.since) >= l.after:
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+func (l *leader) change(p *led, join []cluster.BrokerID) broker.IsrChange {
+	c := broker.IsrChange{
+		Partition:      p.state.Partition,
+		LeaderEpoch:    p.state.LeaderEpoch,
+		PartitionEpoch: p.state.PartitionEpoch,
+		Recovery:       p.state.Recovery,
+	}
+	for _, id := range slices.Concat(p.state.ISR, join) {
+		c.NewISR = append(c.NewISR, broker.IsrMember{Broker: id, Epoch: l.live[id]})
+	}
+	return c
+}
+
+// answered takes in what became of a change. One that is committed, or that
+// was decided from an old state, waits for the next state; any other refusal
+// is put to the test again after the time that catching up takes.
+func (l *leader) answered(c broker.IsrChange, r broker.IsrResult) {
+	p := l.led[c.Partition]
+	if p == nil || p.state.LeaderEpoch != c.LeaderEpoch || p.state.PartitionEpoch != c.PartitionEpoch {
+		return // the next state is here already
+	}
+	switch r.Reason {
+	case "", cluster.InvalidUpdateVersion, cluster.FencedLeaderEpoch:
+		p.settled = true
+	default:
+		clear(p.back)
+	}
+}
