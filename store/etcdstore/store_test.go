@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -201,20 +202,28 @@ func TestListOverCompaction(t *testing.T) {
 func TestQuota(t *testing.T) {
 	c := etcdtest.Start(t, etcdtest.NoFsync(), etcdtest.Quota(8<<20))
 	st := c.Store(t)
-	fill := func(i int) error {
-		txn := store.Txn{If: always, Then: []store.Op{store.Put(fmt.Sprintf("k/%d", i), make([]byte, 1<<20))}}
+	fill := func(key string) error {
+		txn := store.Txn{If: always, Then: []store.Op{store.Put(key, make([]byte, 1<<20))}}
 		_, err := st.Commit(timeout(t, patience), txn)
 		return err
 	}
+	// etcd learns of its size with a delay, so each goes on until it is told.
+	const writers, most = 8, 100
 	var mu sync.Mutex
 	outcomes := map[string]error{}
 	var writing sync.WaitGroup
-	for i := range 32 {
+	for w := range writers {
 		writing.Go(func() {
-			err := fill(i)
-			mu.Lock()
-			defer mu.Unlock()
-			outcomes[fmt.Sprintf("k/%d", i)] = err
+			for i := range most {
+				key := fmt.Sprintf("k/%d/%d", w, i)
+				err := fill(key)
+				mu.Lock()
+				outcomes[key] = err
+				mu.Unlock()
+				if err != nil {
+					return
+				}
+			}
 		})
 	}
 	writing.Wait()
@@ -239,30 +248,34 @@ func TestQuota(t *testing.T) {
 		}
 	}
 	t.Logf("of %d answers ErrNoSpace %d transactions were applied", applied+refused, applied)
-	if err := fill(99); !errors.Is(err, store.ErrNoSpace) {
+	if err := fill("k/last"); !errors.Is(err, store.ErrNoSpace) {
 		t.Errorf("after the quota was crossed: %v", err)
 	}
 
 	// What an operator does: make room, give it back, clear the alarm.
-	empty := store.Txn{If: always}
-	for key := range there {
-		empty.Then = append(empty.Then, store.Delete(key))
+	var last store.Rev
+	for some := range slices.Chunk(snap.KVs, store.MaxOps) {
+		empty := store.Txn{If: always}
+		for _, kv := range some {
+			empty.Then = append(empty.Then, store.Delete(kv.Key))
+		}
+		res, err := st.Commit(timeout(t, patience), empty)
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = res.Rev
 	}
-	res, err := st.Commit(timeout(t, patience), empty)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Compact(res.Rev); err != nil {
+	if err := c.Compact(last); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Client(t).Defragment(timeout(t, patience), c.Endpoint()); err != nil {
 		t.Fatal(err)
 	}
-	if err := fill(99); !errors.Is(err, store.ErrNoSpace) {
+	if err := fill("k/last"); !errors.Is(err, store.ErrNoSpace) {
 		t.Errorf("with the alarm on: %v", err)
 	}
 	c.SetNoSpace(false)
-	if err := fill(99); err != nil {
+	if err := fill("k/last"); err != nil {
 		t.Errorf("with the alarm off: %v", err)
 	}
 }
@@ -278,5 +291,31 @@ func TestForeignClient(t *testing.T) {
 	txn := store.Txn{If: always, Then: []store.Op{store.Put("k", make([]byte, 1<<20+1))}}
 	if _, err := etcdstore.New(client).Commit(timeout(t, patience), txn); !errors.Is(err, store.ErrLimit) {
 		t.Errorf("too large for the client: %v", err)
+	}
+}
+
+// A watch that ended holds nothing at the server.
+func TestWatchEndsAtTheServer(t *testing.T) {
+	c := etcdtest.Start(t)
+	st := c.Store(t)
+	for range 3 {
+		ctx, cancel := context.WithCancel(timeout(t, patience))
+		err := st.Watch(ctx, store.Watch{Progress: 10 * time.Millisecond}, func(store.Batch) {
+			if n := c.Watchers(); n != 1 {
+				t.Errorf("%d watchers", n)
+			}
+			cancel()
+		})
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("watch ended with %v", err)
+		}
+		tick := time.NewTicker(5 * time.Millisecond)
+		for deadline := time.Now().Add(patience); c.Watchers() > 0 && time.Now().Before(deadline); {
+			<-tick.C
+		}
+		tick.Stop()
+		if n := c.Watchers(); n != 0 {
+			t.Errorf("%d watchers are left", n)
+		}
 	}
 }
