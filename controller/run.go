@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -94,7 +95,7 @@ type Controller struct {
 	termEnd  context.CancelFunc
 	replies  map[int64]chan rpc.Answer
 	requests int64
-	waiters  []waiter
+	waiters  []*waiter
 }
 
 // item is one entry of the queue.
@@ -105,10 +106,30 @@ type item struct {
 	waiter  *waiter
 }
 
+// waiter is a call of Await. Its condition is not called any more once the
+// call has returned: what it captures belongs to the caller again.
 type waiter struct {
-	cond func(rpc.View) bool
-	met  chan struct{}
-	ctx  context.Context
+	met chan struct{}
+
+	mu   sync.Mutex
+	cond func(rpc.View) bool // nil: met, or given up
+}
+
+// look reports whether nobody waits any more.
+func (w *waiter) look(v rpc.View) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.cond != nil && w.cond(v) {
+		w.cond = nil
+		close(w.met)
+	}
+	return w.cond == nil
+}
+
+func (w *waiter) giveUp() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cond = nil
 }
 
 // New makes a daemon. Its nonce is drawn here: one Controller is one process
@@ -229,7 +250,7 @@ func (c *Controller) takeIn(it item, events []Event) []Event {
 		c.replies[c.requests] = it.reply
 		return append(events, Requested{ID: c.requests, Request: it.request})
 	case it.waiter != nil:
-		c.waiters = append(c.waiters, *it.waiter)
+		c.waiters = append(c.waiters, it.waiter)
 	}
 	return events
 }
@@ -240,18 +261,7 @@ func (c *Controller) notify() {
 		return
 	}
 	view := c.loop.View()
-	kept := c.waiters[:0]
-	for _, w := range c.waiters {
-		switch {
-		case w.ctx.Err() != nil:
-		case w.cond(view):
-			close(w.met)
-		default:
-			kept = append(kept, w)
-		}
-	}
-	clear(c.waiters[len(kept):])
-	c.waiters = kept
+	c.waiters = slices.DeleteFunc(c.waiters, func(w *waiter) bool { return w.look(view) })
 }
 
 // post puts an event into the queue; it waits while the queue is full.
@@ -371,7 +381,8 @@ func (c *Controller) Submit(ctx context.Context, r rpc.Request) (any, error) {
 // Await waits until cond holds. cond is called in the goroutine of the loop,
 // once soon and then whenever something happened; it must not keep the view.
 func (c *Controller) Await(ctx context.Context, cond func(rpc.View) bool) error {
-	w := &waiter{cond: cond, met: make(chan struct{}), ctx: ctx}
+	w := &waiter{cond: cond, met: make(chan struct{})}
+	defer w.giveUp()
 	select {
 	case c.queue <- item{waiter: w}:
 	case <-ctx.Done():

@@ -14,13 +14,14 @@ const maxNamed = 20
 // View is what the services may look at.
 func (l *Loop) View() rpc.View {
 	v := rpc.View{
-		Image:    l.im,
-		Self:     l.cfg.Election.Self.GetId(),
-		Nonce:    l.cfg.Election.Self.GetNonce(),
-		Active:   l.active,
-		Healthy:  l.candidate.Problem() == "" && l.refused == nil,
-		Version:  l.cfg.Election.Version,
-		Problems: l.problems,
+		Image:       l.im,
+		Self:        l.cfg.Election.Self.GetId(),
+		Nonce:       l.cfg.Election.Self.GetNonce(),
+		ClusterUUID: l.candidate.ClusterUUID(),
+		Active:      l.active,
+		Healthy:     l.candidate.Problem() == "" && l.refused == nil,
+		Version:     l.cfg.Election.Version,
+		Problems:    l.problems,
 	}
 	if l.active {
 		v.Claim, v.Pending = l.claim, l.pusher.Pending()

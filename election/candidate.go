@@ -80,8 +80,8 @@ type Candidate struct {
 	backoff    time.Duration
 	emptySince time.Duration // when the image first showed an empty seat; -1: it is taken
 	pending    int           // answers awaited while releasing
-	registered bool          // a put of the candidate key is on its way
-	founding   bool          // a put of the cluster key is on its way
+	putting    bool          // a put of the cluster key or the candidate key is on its way
+	putAgain   time.Duration // not before: the next such put
 	beaten     *claimAnswer  // what beat the last claim, until the image shows it
 	leaving    bool          // told to stop for good
 	wake       time.Duration
@@ -89,6 +89,7 @@ type Candidate struct {
 
 // claimAnswer is the answer to a claim that the image has yet to show.
 type claimAnswer struct {
+	won     bool // the store says so
 	rev     store.Rev
 	found   []store.KV
 	missing []string
@@ -191,7 +192,7 @@ func (c *Candidate) clusterProblem(im *cluster.Image) string {
 	switch {
 	case im.Cluster == nil && c.uuid != "":
 		return fmt.Sprintf("key %s is gone or unreadable, it named cluster %s: put it back, or start the daemons anew", key, c.uuid)
-	case im.Cluster == nil && (im.ModRev(key) != 0 || im.MaxEpoch() > 0 || len(im.Topics) > 0):
+	case im.Cluster == nil && (im.ModRev(key) != 0 || im.MaxEpoch() > 0 || len(im.Topics) > 0 || len(im.Nodes) > 0):
 		return fmt.Sprintf("key %s is missing or unreadable under a prefix that is in use: put it back", key)
 	case im.Cluster == nil:
 		return "" // the prefix is new
@@ -252,25 +253,27 @@ func (c *Candidate) stepStandby(now Now, im *cluster.Image, oldestWrite time.Dur
 		}
 		c.beaten, c.phase = nil, standby
 	}
-	out = c.register(im, out)
+	out = c.enlist(now.Mono, im, out)
 	return c.campaign(now, im, out)
 }
 
 // settled reports whether the image shows what became of the last claim.
 func (c *Candidate) settled(im *cluster.Image) bool {
-	if c.beaten.unknown {
+	switch {
+	case c.beaten.unknown:
 		return c.keeper.proven > c.beaten.sent
+	case c.beaten.won: // and the image shows somebody else, or nobody
+		return im.Rev >= c.beaten.rev
 	}
 	return im.Reached(c.beaten.rev, c.beaten.found, c.beaten.missing)
 }
 
-// register puts the candidate key, so that others can see who would follow.
-func (c *Candidate) register(im *cluster.Image, out []Action) []Action {
+// enlist puts the candidate key, so that others can see who would follow.
+func (c *Candidate) enlist(now time.Duration, im *cluster.Image, out []Action) []Action {
 	key := im.Keys.Candidate(c.keeper.Lease)
-	if im.Rev == 0 || c.registered || im.ModRev(key) != 0 || c.problem != "" || im.Cluster == nil {
+	if im.Rev == 0 || im.ModRev(key) != 0 || c.problem != "" || im.Cluster == nil || !c.mayPut(now) {
 		return out
 	}
-	c.registered = true
 	r := &pb.CandidateRecord{
 		Id: c.cfg.Self.GetId(), Nonce: c.cfg.Self.GetNonce(), Endpoint: c.cfg.Self.GetEndpoint(),
 		Version: c.cfg.Version, StartedMs: c.cfg.Self.GetStartedMs(),
@@ -286,7 +289,7 @@ func (c *Candidate) campaign(now Now, im *cluster.Image, out []Action) []Action 
 		return out
 	}
 	if im.Cluster == nil {
-		return c.found(im, out)
+		return c.found(now.Mono, im, out)
 	}
 	if im.Controller != nil {
 		return out
@@ -310,11 +313,10 @@ func (c *Candidate) self() *pb.ControllerRecord {
 }
 
 // found writes the cluster key of a new prefix.
-func (c *Candidate) found(im *cluster.Image, out []Action) []Action {
-	if c.founding {
+func (c *Candidate) found(now time.Duration, im *cluster.Image, out []Action) []Action {
+	if !c.mayPut(now) {
 		return out
 	}
-	c.founding = true
 	k := im.Keys
 	return append(out, Commit{Purpose: Found, Txn: store.Txn{
 		If:   []store.Cond{store.Missing(k.Cluster()), store.Missing(k.ControllerEpoch())},
@@ -322,11 +324,21 @@ func (c *Candidate) found(im *cluster.Image, out []Action) []Action {
 	}})
 }
 
+// mayPut claims the one put beside the seat that is on its way at a time.
+func (c *Candidate) mayPut(now time.Duration) bool {
+	if c.putting || now < c.putAgain {
+		c.wakeAt(max(c.putAgain, now+grantPeriod))
+		return false
+	}
+	c.putting = true
+	return true
+}
+
 // leaveTo is how long an empty seat is left to others: to the successor that
 // the last term named, or to anybody else if this daemon resigned it.
 func (c *Candidate) leaveTo(im *cluster.Image) time.Duration {
 	last := im.Terms[im.MaxEpoch()]
-	if last == nil || len(im.Candidates) < 2 {
+	if last == nil || !c.hasRivals(im) {
 		return 0
 	}
 	r := last.Record
@@ -337,6 +349,15 @@ func (c *Candidate) leaveTo(im *cluster.Image) time.Duration {
 		return courtesy
 	}
 	return 0
+}
+
+func (c *Candidate) hasRivals(im *cluster.Image) bool {
+	for _, other := range im.Candidates {
+		if other.Record.GetNonce() != c.cfg.Self.GetNonce() {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *Candidate) stepActive(now Now, im *cluster.Image, oldestWrite time.Duration, out []Action) []Action {

@@ -181,7 +181,7 @@ func (c *Candidate) granted(now Now, ev Granted) []Action {
 		c.phase, c.retry = noLease, now.Mono+grantPeriod
 		return nil
 	}
-	c.phase, c.keeper, c.registered = standby, NewKeeper(ev.Lease, ev.Sent), false
+	c.phase, c.keeper = standby, NewKeeper(ev.Lease, ev.Sent)
 	return nil
 }
 
@@ -210,10 +210,11 @@ func (c *Candidate) probed(ev Probed) []Action {
 
 func (c *Candidate) committed(now Now, ev Committed) []Action {
 	switch ev.Commit.Purpose {
-	case Found:
-		c.founding = false
-	case Enlist:
-		c.registered = false
+	case Found, Enlist:
+		c.putting = false
+		if ev.Err != nil {
+			c.putAgain = now.Mono + grantPeriod
+		}
 	case Release:
 		c.pending--
 		return nil
@@ -239,7 +240,7 @@ func (c *Candidate) claimed(now Now, ev Committed) {
 	case ev.Err != nil:
 		c.beaten = &claimAnswer{unknown: true, sent: now.Mono}
 	default:
-		c.beaten = &claimAnswer{rev: ev.Result.Rev, found: ev.Result.Found}
+		c.beaten = &claimAnswer{won: ev.Result.Succeeded, rev: ev.Result.Rev, found: ev.Result.Found}
 		if !ev.Result.Succeeded {
 			c.beaten.missing = missingKeys(ev.Commit.Txn.If, ev.Result.Found)
 		}

@@ -90,11 +90,13 @@ type Pusher struct {
 	changes *changeList
 	brokers int64 // rises with each change of the set of live brokers
 
-	claim   epoch.Claim // zero: not active
-	targets map[cluster.BrokerID]*target
-	closing map[StreamID]bool // hung up, not yet closed
-	streams int64
-	Stats   PushStats
+	claim    epoch.Claim // zero: not active
+	followed int64       // the set of live brokers that targets follows; -1: none
+	targets  map[cluster.BrokerID]*target
+	order    []*target         // targets in order of id
+	closing  map[StreamID]bool // hung up, not yet closed
+	streams  int64
+	Stats    PushStats
 }
 
 // PushStats count since the process began.
@@ -134,15 +136,16 @@ func (p *Pusher) Observe(events []cluster.Event) {
 }
 
 // Begin starts to push under a claim.
-func (p *Pusher) Begin(claim epoch.Claim) { p.claim = claim }
+func (p *Pusher) Begin(claim epoch.Claim) { p.claim, p.followed = claim, -1 }
 
 // End stops to push. The streams are closed once Open is 0.
 func (p *Pusher) End() []PushAction {
 	p.claim = epoch.Claim{}
 	var out []PushAction
-	for _, id := range slices.Sorted(maps.Keys(p.targets)) {
-		out = p.drop(p.targets[id], out)
+	for _, t := range p.order {
+		out = p.drop(t, out)
 	}
+	p.order = nil
 	return out
 }
 
@@ -181,8 +184,8 @@ func (p *Pusher) drop(t *target, out []PushAction) []PushAction {
 // Step sends what is due. The image must show that the claim holds.
 func (p *Pusher) Step(now time.Duration, im *cluster.Image) []PushAction {
 	out := p.follow(im, nil)
-	for _, id := range slices.Sorted(maps.Keys(p.targets)) {
-		out = p.stepTarget(now, im, p.targets[id], out)
+	for _, t := range p.order {
+		out = p.stepTarget(now, im, t, out)
 	}
 	return out
 }
@@ -190,8 +193,12 @@ func (p *Pusher) Step(now time.Duration, im *cluster.Image) []PushAction {
 // follow keeps one target per live incarnation. A changed address is followed
 // too.
 func (p *Pusher) follow(im *cluster.Image, out []PushAction) []PushAction {
-	for _, id := range slices.Sorted(maps.Keys(p.targets)) {
-		t, b := p.targets[id], im.Brokers[id]
+	if p.followed == p.brokers {
+		return out
+	}
+	p.followed = p.brokers
+	for _, t := range p.order {
+		b := im.Brokers[t.id]
 		if b == nil || b.Epoch != t.epoch || b.Record.GetControlAddress() != t.address {
 			out = p.drop(t, out)
 		}
@@ -201,6 +208,7 @@ func (p *Pusher) follow(im *cluster.Image, out []PushAction) []PushAction {
 			p.targets[b.ID] = &target{id: b.ID, epoch: b.Epoch, address: b.Record.GetControlAddress()}
 		}
 	}
+	p.order = slices.SortedFunc(maps.Values(p.targets), func(a, b *target) int { return cmp.Compare(a.id, b.id) })
 	return out
 }
 

@@ -43,11 +43,11 @@ func (s *brokerService) Register(ctx context.Context, r *pb.RegisterRequest) (*p
 		var next registration
 		var resp *pb.RegisterResponse
 		err := s.core.Await(ctx, func(v View) bool {
-			next = decideRegister(v.Image, r, lease.ID, time.Now().UnixMilli())
+			next = decideRegister(v, r, lease.ID, time.Now().UnixMilli())
 			if next.done != nil {
 				registered = next.done.Lease == lease.ID
 				resp = &pb.RegisterResponse{
-					ClusterUuid: v.Image.Cluster.GetUuid(), BrokerEpoch: int64(next.done.Epoch), Lease: int64(next.done.Lease),
+					ClusterUuid: v.ClusterUUID, BrokerEpoch: int64(next.done.Epoch), Lease: int64(next.done.Lease),
 					SessionTtlMs: max(ttl, lease.TTL).Milliseconds(), ControllerEpoch: int64(v.Image.MaxEpoch()),
 				}
 			}
@@ -125,7 +125,7 @@ func (s *brokerService) RenewSession(ctx context.Context, r *pb.RenewSessionRequ
 	resp := &pb.RenewSessionResponse{}
 	var refused error
 	err := s.core.Await(limited, func(v View) bool {
-		if refused = checkCluster(v.Image, r.GetClusterUuid()); refused != nil {
+		if refused = checkCluster(v, r.GetClusterUuid()); refused != nil {
 			return true
 		}
 		if v.Image.Rev < store.Rev(r.GetBrokerEpoch()) {
@@ -151,7 +151,7 @@ func (s *brokerService) Unregister(ctx context.Context, r *pb.UnregisterRequest)
 	var refused error
 	var step registration
 	err := s.core.Await(ctx, func(v View) bool {
-		if refused = checkCluster(v.Image, r.GetClusterUuid()); refused != nil {
+		if refused = checkCluster(v, r.GetClusterUuid()); refused != nil {
 			return true
 		}
 		if v.Image.Rev < store.Rev(r.GetBrokerEpoch()) {
@@ -181,7 +181,7 @@ func (s *brokerService) Unregister(ctx context.Context, r *pb.UnregisterRequest)
 
 func (s *brokerService) AlterPartition(ctx context.Context, r *pb.AlterPartitionRequest) (*pb.AlterPartitionResponse, error) {
 	var refused error
-	if err := s.core.Await(ctx, func(v View) bool { refused = checkCluster(v.Image, r.GetClusterUuid()); return true }); err != nil {
+	if err := s.core.Await(ctx, func(v View) bool { refused = checkCluster(v, r.GetClusterUuid()); return true }); err != nil {
 		return nil, unavailable(err)
 	}
 	if refused != nil {

@@ -27,9 +27,9 @@ type registration struct {
 // registration of a new process of that node takes over from an older one: its
 // key is deleted, and a new one created, which is a new broker epoch. A
 // process that comes back to find a newer one in its place is told so.
-func decideRegister(im *cluster.Image, r *pb.RegisterRequest, lease store.LeaseID, nowMs int64) registration {
-	id := cluster.BrokerID(r.GetBrokerId())
-	if err := checkCluster(im, r.GetClusterUuid()); err != nil {
+func decideRegister(v View, r *pb.RegisterRequest, lease store.LeaseID, nowMs int64) registration {
+	im, id := v.Image, cluster.BrokerID(r.GetBrokerId())
+	if err := checkCluster(v, r.GetClusterUuid()); err != nil {
 		return registration{err: err}
 	}
 	node, have := im.Nodes[id], im.Brokers[id]
@@ -90,14 +90,18 @@ func clusterStands(im *cluster.Image) store.Cond {
 	return store.ModRevIs(im.Keys.Cluster(), im.ModRev(im.Keys.Cluster()))
 }
 
-// checkCluster compares a caller's cluster with the image's.
-func checkCluster(im *cluster.Image, uuid string) error {
+// checkCluster compares a caller's cluster, if it names one, with the one that
+// the daemon serves. A daemon whose cluster key is gone or was changed serves
+// none.
+func checkCluster(v View, uuid string) error {
 	switch {
-	case im.Cluster == nil:
-		return ErrorWithCode(cluster.NotController.Code(), cluster.NotController, "this daemon does not know its cluster yet")
-	case uuid != "" && uuid != im.Cluster.GetUuid():
-		return Error(cluster.InconsistentClusterID, map[string]string{"cluster": im.Cluster.GetUuid()},
-			"this is cluster %s, not %s", im.Cluster.GetUuid(), uuid)
+	case v.ClusterUUID == "":
+		return Error(cluster.NotController, nil, "this daemon does not know its cluster yet")
+	case v.Image.Cluster.GetUuid() != v.ClusterUUID:
+		return Error(cluster.NotController, nil, "the key of cluster %s is gone or was changed", v.ClusterUUID)
+	case uuid != "" && uuid != v.ClusterUUID:
+		return Error(cluster.InconsistentClusterID, map[string]string{"cluster": v.ClusterUUID},
+			"this is cluster %s, not %s", v.ClusterUUID, uuid)
 	}
 	return nil
 }

@@ -11,11 +11,14 @@ import (
 
 // View is what the services may look at, inside a call of Core.Await only.
 type View struct {
-	Image  *cluster.Image
-	Self   string      // the daemon's id
-	Nonce  string      // of its process
-	Claim  epoch.Claim // zero: standby
-	Active bool
+	Image *cluster.Image
+	Self  string // the daemon's id
+	Nonce string // of its process
+	// ClusterUUID is that of the cluster that the daemon serves, "" until it
+	// has seen one. The image may show another by now.
+	ClusterUUID string
+	Claim       epoch.Claim // zero: standby
+	Active      bool
 	// Healthy: it campaigns, and the store takes its writes, as far as is known.
 	Healthy bool
 	// Problems are sentences about what is wrong, in a stable order.
