@@ -1,0 +1,290 @@
+package sim
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/controllerd/controllerd/cluster"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+	"github.com/controllerd/controllerd/store"
+)
+
+// history is what etcd holds and held. It reads the keys itself: a mistake of
+// cluster.Image must not hide from the Checker.
+type history struct {
+	edited map[store.Rev]bool
+	seat   cluster.Epoch // of the term that holds it, 0: empty
+	epoch  cluster.Epoch // the highest that the epoch key ever had
+	terms  map[cluster.Epoch]*pb.TermRecord
+
+	live        map[cluster.BrokerID]cluster.BrokerEpoch
+	liveChanged time.Duration
+	joined      map[cluster.BrokerID]time.Duration
+	topics      map[string]*pb.TopicRecord
+	appeared    map[string]time.Duration // topics
+	records     map[cluster.PartitionID]*record
+}
+
+// record is the newest record of a partition. It outlives its key: epochs do
+// not fall over a deletion either.
+type record struct {
+	*pb.PartitionRecord
+	changed time.Duration
+}
+
+func newHistory() history {
+	return history{
+		edited:   map[store.Rev]bool{},
+		terms:    map[cluster.Epoch]*pb.TermRecord{},
+		live:     map[cluster.BrokerID]cluster.BrokerEpoch{},
+		joined:   map[cluster.BrokerID]time.Duration{},
+		topics:   map[string]*pb.TopicRecord{},
+		appeared: map[string]time.Duration{},
+		records:  map[cluster.PartitionID]*record{},
+	}
+}
+
+// Watched takes in what happened in etcd. After a list, whose writers are not
+// known, states are compared with what was known before.
+func (c *Checker) Watched(at time.Duration, b store.Batch) {
+	if b.Reset {
+		c.listed(at, b)
+		return
+	}
+	for rest := b.Changes; len(rest) > 0; {
+		rev, n := rest[0].KV.ModRev, 1
+		for n < len(rest) && rest[n].KV.ModRev == rev {
+			n++
+		}
+		c.revision(at, rev, rest[:n])
+		rest = rest[n:]
+	}
+}
+
+// transaction is what one revision changed, and what stood before it.
+type transaction struct {
+	at       time.Duration
+	rev      store.Rev
+	trusted  bool          // made by hand, or by nobody knows whom
+	before   cluster.Epoch // who held the seat
+	won      bool          // the seat was taken
+	left     bool          // the seat was given up or lost
+	minted   cluster.Epoch // what the epoch key was set to, 0: nothing
+	unminted bool          // the epoch key was deleted
+}
+
+func (c *Checker) revision(at time.Duration, rev store.Rev, changes []store.Change) {
+	t := transaction{at: at, rev: rev, trusted: c.history.edited[rev], before: c.history.seat}
+	for _, ch := range changes {
+		switch ch.KV.Key {
+		case c.keys.Controller():
+			t.won, t.left = !ch.Deleted, ch.Deleted
+		case c.keys.ControllerEpoch():
+			t.minted, t.unminted = epochOf(ch), ch.Deleted
+		}
+	}
+	c.takeSeat(t)
+	for _, ch := range changes {
+		c.change(t, ch)
+	}
+}
+
+func (c *Checker) listed(at time.Duration, b store.Batch) {
+	h := &c.history
+	held := false
+	h.topics, h.live, h.liveChanged = map[string]*pb.TopicRecord{}, map[cluster.BrokerID]cluster.BrokerEpoch{}, at
+	for _, ch := range b.Changes {
+		held = held || ch.KV.Key == c.keys.Controller()
+		if ch.KV.Key == c.keys.ControllerEpoch() {
+			if e := epochOf(ch); e < h.epoch {
+				c.violated(ErrEpochFell, at, "from %d to %d", h.epoch, e)
+			} else {
+				h.epoch = e
+			}
+		}
+	}
+	h.seat = 0
+	if held {
+		h.seat = h.epoch
+	}
+	for _, ch := range b.Changes {
+		c.change(transaction{at: at, rev: b.Rev, trusted: true}, ch)
+	}
+}
+
+// takeSeat checks the change of the seat and of the epoch key (I2).
+func (c *Checker) takeSeat(t transaction) {
+	h := &c.history
+	if !t.trusted {
+		switch {
+		case t.unminted:
+			c.violated(ErrEpochFell, t.at, "epoch key deleted at revision %d", t.rev)
+		case t.minted != 0 && t.minted <= h.epoch:
+			c.violated(ErrEpochFell, t.at, "from %d to %d at revision %d", h.epoch, t.minted, t.rev)
+		case t.minted != 0 && !t.won:
+			c.violated(ErrEpochFell, t.at, "rose to %d at revision %d, but nobody took the seat", t.minted, t.rev)
+		case t.won && t.minted == 0:
+			c.violated(ErrEpochFell, t.at, "seat taken at revision %d without a new epoch", t.rev)
+		case t.won && t.before != 0:
+			c.violated(ErrEpochFell, t.at, "seat of epoch %d taken at revision %d while it was held", t.before, t.rev)
+		}
+	}
+	h.epoch = max(h.epoch, t.minted)
+	switch {
+	case t.won && t.minted != 0:
+		h.seat = t.minted
+	case t.left:
+		h.seat = 0
+	}
+}
+
+func epochOf(ch store.Change) cluster.Epoch {
+	var r pb.EpochRecord
+	if ch.Deleted || proto.Unmarshal(ch.KV.Value, &r) != nil {
+		return 0
+	}
+	return cluster.Epoch(r.GetEpoch())
+}
+
+// change takes in one key.
+func (c *Checker) change(t transaction, ch store.Change) {
+	rest, _ := strings.CutPrefix(ch.KV.Key, c.keys.Prefix())
+	dir, name, _ := strings.Cut(rest, "/")
+	switch dir {
+	case "brokers":
+		c.brokerChanged(t, name, ch)
+	case "terms":
+		c.termChanged(t, name, ch)
+	case "topics":
+		c.topicChanged(t, name, ch)
+	case "partitions":
+		c.blockChanged(t, name, ch)
+	}
+}
+
+func (c *Checker) brokerChanged(t transaction, name string, ch store.Change) {
+	n, err := strconv.Atoi(name)
+	if err != nil {
+		return
+	}
+	h, id := &c.history, cluster.BrokerID(n)
+	was, now := h.live[id], cluster.BrokerEpoch(ch.KV.CreateRev)
+	if ch.Deleted {
+		now = 0
+		delete(h.live, id)
+	} else {
+		h.live[id] = now
+	}
+	if was != now {
+		h.liveChanged, h.joined[id] = t.at, t.at
+	}
+}
+
+func (c *Checker) termChanged(t transaction, name string, ch store.Change) {
+	n, err := strconv.ParseInt(name, 10, 64)
+	if err != nil {
+		return
+	}
+	e := cluster.Epoch(n)
+	own := t.won && t.minted == e || t.left && t.before == e || t.won && ch.Deleted
+	if !t.trusted && !own {
+		c.violated(ErrLateWrite, t.at, "history of epoch %d changed at revision %d by another", e, t.rev)
+	}
+	r := &pb.TermRecord{}
+	if ch.Deleted || proto.Unmarshal(ch.KV.Value, r) != nil {
+		return
+	}
+	c.history.terms[e] = r
+	c.checkSender(t.at, e)
+}
+
+func (c *Checker) topicChanged(t transaction, name string, ch store.Change) {
+	c.checkWriter(t, ch.KV.Key)
+	h := &c.history
+	r := &pb.TopicRecord{}
+	if ch.Deleted || proto.Unmarshal(ch.KV.Value, r) != nil {
+		delete(h.topics, name)
+		return
+	}
+	h.topics[name], h.appeared[name] = r, t.at
+}
+
+// checkWriter refuses changes while nobody holds the seat (I3).
+func (c *Checker) checkWriter(t transaction, key string) {
+	if !t.trusted && t.before == 0 {
+		c.violated(ErrLateWrite, t.at, "key %s changed at revision %d while the seat was empty", key, t.rev)
+	}
+}
+
+func (c *Checker) blockChanged(t transaction, name string, ch store.Change) {
+	c.checkWriter(t, ch.KV.Key)
+	hex, _, _ := strings.Cut(name, "/")
+	var b pb.PartitionBlock
+	topic, ok := topicIDOf(hex)
+	if ch.Deleted || !ok || proto.Unmarshal(ch.KV.Value, &b) != nil {
+		return
+	}
+	for _, r := range b.GetPartitions() {
+		id := cluster.PartitionID{Topic: topic, Index: r.GetPartition()}
+		old := c.history.records[id]
+		if old != nil && proto.Equal(old.PartitionRecord, r) {
+			continue
+		}
+		c.checkRecord(t, id, old, r)
+		c.history.records[id] = &record{r, t.at}
+	}
+}
+
+func topicIDOf(hex string) (id cluster.TopicID, ok bool) {
+	if len(hex) != 2*len(id) {
+		return id, false
+	}
+	for i := range id {
+		n, err := strconv.ParseUint(hex[2*i:2*i+2], 16, 8)
+		if err != nil {
+			return id, false
+		}
+		id[i] = byte(n)
+	}
+	return id, true
+}
+
+// checkRecord checks a partition's new record by itself and against the one
+// before (I4), and that it was written by who holds the seat (I3).
+func (c *Checker) checkRecord(t transaction, id cluster.PartitionID, old *record, r *pb.PartitionRecord) {
+	bad := func(format string, args ...any) {
+		c.violated(ErrPartitionState, t.at, "%v at revision %d: "+format, append([]any{id, t.rev}, args...)...)
+	}
+	if c.history.edited[t.rev] {
+		return
+	}
+	outside := func(b int32) bool { return !slices.Contains(r.GetReplicas(), b) }
+	switch {
+	case len(r.GetIsr()) == 0:
+		bad("empty ISR")
+	case slices.ContainsFunc(r.GetIsr(), outside):
+		bad("ISR %v is not within the replicas %v", r.GetIsr(), r.GetReplicas())
+	case r.GetLeader() != int32(cluster.NoLeader) && !slices.Contains(r.GetIsr(), r.GetLeader()):
+		bad("leader %d is not in the ISR %v", r.GetLeader(), r.GetIsr())
+	}
+	if e := cluster.Epoch(r.GetControllerEpoch()); !t.trusted && t.before != 0 && e != t.before {
+		c.violated(ErrLateWrite, t.at, "%v written at revision %d by epoch %d, the seat belongs to %d", id, t.rev, e, t.before)
+	}
+	if old == nil {
+		return
+	}
+	switch {
+	case r.GetLeaderEpoch() < old.GetLeaderEpoch():
+		bad("leader epoch falls from %d to %d", old.GetLeaderEpoch(), r.GetLeaderEpoch())
+	case r.GetControllerEpoch() < old.GetControllerEpoch():
+		bad("controller epoch falls from %d to %d", old.GetControllerEpoch(), r.GetControllerEpoch())
+	case r.GetPartitionEpoch() <= old.GetPartitionEpoch():
+		bad("changes from %v to %v without a higher partition epoch", old.PartitionRecord, r)
+	case r.GetLeader() != old.GetLeader() && r.GetLeaderEpoch() == old.GetLeaderEpoch():
+		bad("leader changes from %d to %d without a higher leader epoch", old.GetLeader(), r.GetLeader())
+	}
+}
