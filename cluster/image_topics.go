@@ -51,7 +51,7 @@ func (im *Image) Hosted(broker BrokerID, visit func(*Topic, PartitionID, *Partit
 		blocks = append(blocks, id)
 	}
 	slices.SortFunc(blocks, func(a, b BlockID) int {
-		return PartitionID{a.Topic, a.Index}.Compare(PartitionID{b.Topic, b.Index})
+		return PartitionID(a).Compare(PartitionID(b))
 	})
 	for _, id := range blocks {
 		t := im.byID[id.Topic]
@@ -176,13 +176,14 @@ func (im *Image) applyBlock(id BlockID, c store.Change, events []Event) ([]Event
 		}
 	}
 	if t.topic != nil {
-		first := id.Index * t.topic.BlockSize()
-		for i := first; i < min(first+t.topic.BlockSize(), t.topic.Made()); i++ {
-			was, now := old.Partition(i), block.Partition(i)
+		size := int64(t.topic.BlockSize())
+		first := int64(id.Index) * size
+		for i := first; i < min(first+size, int64(t.topic.Made())); i++ {
+			was, now := old.Partition(int32(i)), block.Partition(int32(i))
 			if was == nil && now == nil || was != nil && now != nil && was.equal(now) {
 				continue
 			}
-			events = append(events, PartitionChanged{t.topic, PartitionID{id.Topic, i}, was, now})
+			events = append(events, PartitionChanged{t.topic, PartitionID{id.Topic, int32(i)}, was, now})
 		}
 	}
 	im.forget(id.Topic)

@@ -137,7 +137,7 @@ func parseBlock(name string) (parsedKey, bool) {
 		return parsedKey{}, false
 	}
 	n, err := strconv.ParseInt(index, 10, 32)
-	return parsedKey{kind: keyBlock, block: BlockID{Topic: TopicID(raw), Index: int32(n)}}, err == nil && n >= 0
+	return parsedKey{kind: keyBlock, block: BlockID{Topic: TopicID(raw), Index: int32(n)}}, err == nil && n >= 0 && n < MaxPartitions
 }
 
 func (k Keys) format(p parsedKey) string {

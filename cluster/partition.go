@@ -232,6 +232,9 @@ func decodeBlock(id BlockID, kv store.KV) (*Block, error) {
 	if err := proto.Unmarshal(kv.Value, &m); err != nil {
 		return nil, fmt.Errorf("decode block: %w", err)
 	}
+	if len(m.GetPartitions()) == 0 {
+		return nil, fmt.Errorf("decode block: no records")
+	}
 	b := &Block{ID: id, ModRev: kv.ModRev, unknown: m.ProtoReflect().GetUnknown()}
 	records := make([]Partition, len(m.GetPartitions()))
 	b.partitions = make([]numbered, len(records))
