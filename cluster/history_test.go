@@ -154,6 +154,7 @@ func dump(im *Image) string {
 		im.Partitions(t, func(id PartitionID, p *Partition) { line("  %d %s", id.Index, short(p)) })
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(im.byID), func(a, b TopicID) int { return strings.Compare(a.Hex(), b.Hex()) }) {
+		line("id %s of %v", id, im.byID[id].topic != nil)
 		for _, n := range slices.Sorted(maps.Keys(im.byID[id].blocks)) {
 			x := im.byID[id].blocks[n]
 			line("block %s %d of %v at %d %x", id, n, x.ID, x.ModRev, x.Encode())

@@ -485,7 +485,7 @@ func TestWithLeavesTheOld(t *testing.T) {
 	block := f.im.Block(BlockID{topicID1, 0})
 	before := block.Encode()
 	p := &Partition{Replicas: []BrokerID{5}, ISR: []BrokerID{5}, Leader: 5}
-	next := block.With(map[int32]*Partition{0: p, 1: p, 2: p})
+	next := block.With(map[int32]*Partition{1: p}).With(map[int32]*Partition{0: p, 2: p})
 	if !slices.Equal(block.Encode(), before) {
 		t.Error("the old block changed")
 	}
@@ -496,6 +496,42 @@ func TestWithLeavesTheOld(t *testing.T) {
 	}
 	if next.Partition(3) != nil || next.ID != block.ID {
 		t.Errorf("partition 3 is %v, block %v", next.Partition(3), next.ID)
+	}
+}
+
+// TestPartitionChanged: an event tells of every change of a record but of what
+// is in it for people.
+func TestPartitionChanged(t *testing.T) {
+	base := Partition{Replicas: []BrokerID{1, 2}, ISR: []BrokerID{1, 2}, Leader: 1}
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[Partition]()) {
+		if !field.IsExported() {
+			continue
+		}
+		f := newFixture()
+		write := func(p Partition) []Event {
+			return f.raw(testKeys.Block(BlockID{topicID1, 0}), (*Block)(nil).With(map[int32]*Partition{0: &p}).Encode())
+		}
+		f.set(testKeys.Topic("t"), topicRecord(1, 1))
+		write(base)
+		p := base
+		switch x := reflect.ValueOf(&p).Elem().FieldByIndex(field.Index); {
+		case field.Name == "Leader":
+			p.Leader = NoLeader
+		case x.Kind() == reflect.Slice:
+			x.Set(reflect.ValueOf([]BrokerID{2, 1}))
+		default:
+			x.SetInt(2)
+		}
+		want := "PartitionChanged"
+		if field.Name == "Cause" || field.Name == "ChangedMs" {
+			want = ""
+		}
+		if got := kinds(write(p)); got != want || len(f.im.Faults) != 0 {
+			t.Errorf("%s: events %q, want %q; faults %v", field.Name, got, want, f.im.Faults)
+		}
+		if got := f.im.Partition(PartitionID{topicID1, 0}); !reflect.DeepEqual(*got, p) {
+			t.Errorf("%s: read back as %+v, want %+v", field.Name, got, p)
+		}
 	}
 }
 
