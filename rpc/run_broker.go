@@ -40,14 +40,14 @@ func (s *brokerService) Register(ctx context.Context, r *pb.RegisterRequest) (*p
 		}
 	}()
 	for ctx.Err() == nil {
-		var next registration
+		var next Registration
 		var resp *pb.RegisterResponse
 		err := s.core.Await(ctx, func(v View) bool {
-			next = decideRegister(v, r, lease.ID, time.Now().UnixMilli())
-			if next.done != nil {
-				registered = next.done.Lease == lease.ID
+			next = DecideRegister(v, r, lease.ID, time.Now().UnixMilli())
+			if next.Done != nil {
+				registered = next.Done.Lease == lease.ID
 				resp = &pb.RegisterResponse{
-					ClusterUuid: v.ClusterUUID, BrokerEpoch: int64(next.done.Epoch), Lease: int64(next.done.Lease),
+					ClusterUuid: v.ClusterUUID, BrokerEpoch: int64(next.Done.Epoch), Lease: int64(next.Done.Lease),
 					SessionTtlMs: max(ttl, lease.TTL).Milliseconds(), ControllerEpoch: int64(v.Image.MaxEpoch()),
 				}
 			}
@@ -56,9 +56,9 @@ func (s *brokerService) Register(ctx context.Context, r *pb.RegisterRequest) (*p
 		switch {
 		case err != nil:
 			return nil, unavailable(err)
-		case next.err != nil || resp != nil:
-			return resp, next.err
-		case next.grant && lease.ID == 0:
+		case next.Err != nil || resp != nil:
+			return resp, next.Err
+		case next.Grant && lease.ID == 0:
 			if lease, err = s.grant(ctx, ttl); err != nil {
 				return nil, unavailable(err)
 			}
@@ -79,19 +79,19 @@ func (s *brokerService) grant(ctx context.Context, ttl time.Duration) (store.Lea
 
 // commit runs a step of a registration and waits until the image shows what
 // became of it.
-func (s *brokerService) commit(ctx context.Context, step registration) error {
+func (s *brokerService) commit(ctx context.Context, step Registration) error {
 	limited, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	result, err := s.core.Store().Commit(limited, step.txn)
+	result, err := s.core.Store().Commit(limited, step.Txn)
 	if err != nil {
 		return err
 	}
-	if result.Succeeded && step.revoke != 0 {
-		_ = s.core.Store().Revoke(limited, step.revoke) // its key is deleted: it holds nothing any more
+	if result.Succeeded && step.Revoke != 0 {
+		_ = s.core.Store().Revoke(limited, step.Revoke) // its key is deleted: it holds nothing any more
 	}
 	var missing []string
 	if !result.Succeeded {
-		missing = absent(step.txn.If, result.Found)
+		missing = absent(step.Txn.If, result.Found)
 	}
 	return s.core.Await(ctx, func(v View) bool {
 		if result.Succeeded {
@@ -132,7 +132,7 @@ func (s *brokerService) RenewSession(ctx context.Context, r *pb.RenewSessionRequ
 			return false // another daemon has just registered it
 		}
 		resp.ControllerEpoch = int64(v.Image.MaxEpoch())
-		refused = checkSession(v.Image, cluster.BrokerID(r.GetBrokerId()), cluster.BrokerEpoch(r.GetBrokerEpoch()), r.GetNonce())
+		refused = CheckSession(v.Image, cluster.BrokerID(r.GetBrokerId()), cluster.BrokerEpoch(r.GetBrokerEpoch()), r.GetNonce())
 		return true
 	})
 	switch {
@@ -149,7 +149,7 @@ func (s *brokerService) RenewSession(ctx context.Context, r *pb.RenewSessionRequ
 func (s *brokerService) Unregister(ctx context.Context, r *pb.UnregisterRequest) (*pb.UnregisterResponse, error) {
 	id := cluster.BrokerID(r.GetBrokerId())
 	var refused error
-	var step registration
+	var step Registration
 	err := s.core.Await(ctx, func(v View) bool {
 		if refused = checkCluster(v, r.GetClusterUuid()); refused != nil {
 			return true
@@ -158,11 +158,11 @@ func (s *brokerService) Unregister(ctx context.Context, r *pb.UnregisterRequest)
 			return false
 		}
 		epoch := cluster.BrokerEpoch(r.GetBrokerEpoch())
-		if refused = checkSession(v.Image, id, epoch, r.GetNonce()); refused == nil {
+		if refused = CheckSession(v.Image, id, epoch, r.GetNonce()); refused == nil {
 			key := v.Image.Keys.Broker(id)
-			step = registration{
-				txn:    store.Txn{If: []store.Cond{store.CreateRevIs(key, store.Rev(epoch))}, Then: []store.Op{store.Delete(key)}},
-				revoke: v.Image.Brokers[id].Lease,
+			step = Registration{
+				Txn:    store.Txn{If: []store.Cond{store.CreateRevIs(key, store.Rev(epoch))}, Then: []store.Op{store.Delete(key)}},
+				Revoke: v.Image.Brokers[id].Lease,
 			}
 		}
 		return true

@@ -10,53 +10,53 @@ import (
 	"github.com/controllerd/controllerd/store"
 )
 
-// registration is what to do next about a Register: refuse it, answer it, or
+// Registration is what to do next about a Register: refuse it, answer it, or
 // commit a transaction and look again.
-type registration struct {
-	err    error
-	done   *cluster.Broker // registered as this
-	txn    store.Txn
-	revoke store.LeaseID // of the incarnation that the transaction ends
-	grant  bool          // the transaction needs a lease
+type Registration struct {
+	Err    error
+	Done   *cluster.Broker // registered as this
+	Txn    store.Txn
+	Revoke store.LeaseID // of the incarnation that the transaction ends
+	Grant  bool          // the transaction needs a lease
 }
 
-// decideRegister looks at the image alone, so that it can be asked again after
+// DecideRegister looks at the image alone, so that it can be asked again after
 // each transaction, whatever its outcome.
 //
 // A broker id belongs to the node that registered it first. The first
 // registration of a new process of that node takes over from an older one: its
 // key is deleted, and a new one created, which is a new broker epoch. A
 // process that comes back to find a newer one in its place is told so.
-func decideRegister(v View, r *pb.RegisterRequest, lease store.LeaseID, nowMs int64) registration {
+func DecideRegister(v View, r *pb.RegisterRequest, lease store.LeaseID, nowMs int64) Registration {
 	im, id := v.Image, cluster.BrokerID(r.GetBrokerId())
 	if err := checkCluster(v, r.GetClusterUuid()); err != nil {
-		return registration{err: err}
+		return Registration{Err: err}
 	}
 	node, have := im.Nodes[id], im.Brokers[id]
 	switch {
 	case node != nil && node.Record.GetNodeUuid() != r.GetNodeUuid():
-		return registration{err: Error(cluster.DuplicateBrokerRegistration, nil,
+		return Registration{Err: Error(cluster.DuplicateBrokerRegistration, nil,
 			"broker id %d belongs to node %s, not to %s", id, node.Record.GetNodeUuid(), r.GetNodeUuid())}
 	case node != nil && node.Record.GetDecommissioned():
-		return registration{err: Error(cluster.DuplicateBrokerRegistration, nil, "broker id %d was decommissioned", id)}
+		return Registration{Err: Error(cluster.DuplicateBrokerRegistration, nil, "broker id %d was decommissioned", id)}
 	case node != nil && !r.GetFirst() && node.Record.GetNonce() != "" && node.Record.GetNonce() != r.GetNonce():
-		return registration{err: Error(cluster.Replaced, nil, "a newer process of node %s has registered as broker %d", r.GetNodeUuid(), id)}
+		return Registration{Err: Error(cluster.Replaced, nil, "a newer process of node %s has registered as broker %d", r.GetNodeUuid(), id)}
 	case have != nil && have.Record.GetNonce() == r.GetNonce():
-		return registration{done: have}
+		return Registration{Done: have}
 	case have != nil && node != nil && node.Record.GetNonce() == r.GetNonce():
-		return registration{err: Error(cluster.Replaced, nil, "another process of node %s is registered as broker %d", r.GetNodeUuid(), id)}
+		return Registration{Err: Error(cluster.Replaced, nil, "another process of node %s is registered as broker %d", r.GetNodeUuid(), id)}
 	case have != nil || im.ModRev(im.Keys.Broker(id)) != 0: // also if it can not be read
 		key := im.Keys.Broker(id)
-		out := registration{txn: store.Txn{
+		out := Registration{Txn: store.Txn{
 			If:   []store.Cond{store.CreateRevIs(key, im.CreateRev(key)), store.ModRevIs(im.Keys.Node(id), im.ModRev(im.Keys.Node(id)))},
 			Then: []store.Op{store.Delete(key)},
 		}}
 		if have != nil {
-			out.revoke = have.Lease
+			out.Revoke = have.Lease
 		}
 		return out
 	}
-	return registration{grant: true, txn: createBroker(im, id, r, lease, node, nowMs)}
+	return Registration{Grant: true, Txn: createBroker(im, id, r, lease, node, nowMs)}
 }
 
 // createBroker makes the broker's key, and binds the id to the node and the
@@ -125,9 +125,9 @@ func checkRegister(r *pb.RegisterRequest) error {
 	return nil
 }
 
-// checkSession compares a renewal with the image, which has reached the
+// CheckSession compares a renewal with the image, which has reached the
 // broker epoch that it names.
-func checkSession(im *cluster.Image, id cluster.BrokerID, epoch cluster.BrokerEpoch, nonce string) error {
+func CheckSession(im *cluster.Image, id cluster.BrokerID, epoch cluster.BrokerEpoch, nonce string) error {
 	b, node := im.Brokers[id], im.Nodes[id]
 	switch {
 	case b != nil && b.Epoch == epoch && b.Record.GetNonce() == nonce:
