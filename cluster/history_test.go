@@ -256,7 +256,7 @@ func (s *shadow) differs(im *Image) error {
 // TestHistory: an image that was built change by change is the one that a list
 // gives, its events tell all, and batches may come twice.
 func TestHistory(t *testing.T) {
-	for seed := range uint64(300) {
+	for seed := range uint64(100) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			h, im, told := newHistory(seed), NewImage(testKeys), newShadow()
 			apply := func(b store.Batch) {
