@@ -2,6 +2,7 @@ package controller
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/controllerd/controllerd/cluster"
@@ -22,6 +23,8 @@ type LoopConfig struct {
 	Keys     cluster.Keys
 	Election election.Config
 	Rand     *rand.Rand // topic ids, the first replica of new topics
+	// Strict panics over a bug that is otherwise counted. For tests.
+	Strict bool
 	// TakenOut removes safety parts. Tests of this module use it to show that
 	// they would notice.
 	TakenOut TakenOut
@@ -55,10 +58,11 @@ type Loop struct {
 	requests []asked
 	plan     *plan
 	chunks   int64
-	pause    time.Duration // nothing is planned before
-	refused  error         // why the store takes no writes
-	held     *Listed       // a list that the image has yet to reach
-	fetched  *Fetched      // a read that the image has yet to reach
+	pause    time.Duration   // nothing is planned before
+	refused  error           // why the store takes no writes
+	held     *Listed         // a list that the image has yet to reach
+	fetched  *Fetched        // a read that the image has yet to reach
+	healing  map[string]bool // the keys that are being read
 
 	Stats Stats
 }
@@ -69,6 +73,7 @@ type Stats struct {
 	Committed   int64 // transactions of won terms
 	GuardFailed int64 // transactions whose guard, or whose block guard, failed
 	Healed      int64 // keys that the watch had missed
+	Illegal     int64 // writes of a rule that no rule may make: bugs, not written
 	Disbelieved int64 // times that a broker claimed a higher epoch than etcd holds
 }
 
@@ -188,6 +193,13 @@ func (l *Loop) take(now election.Now, ev Event, out []Action) []Action {
 }
 
 func (l *Loop) apply(b store.Batch) {
+	for _, c := range b.Changes {
+		delete(l.healing, c.KV.Key)
+	}
+	l.observe(b)
+}
+
+func (l *Loop) observe(b store.Batch) {
 	events := l.im.Apply(b)
 	l.machine.Observe(events)
 	l.pusher.Observe(events)
@@ -199,16 +211,34 @@ func (l *Loop) compare(out []Action) []Action {
 	if l.held != nil && l.im.Rev >= l.held.List.Rev {
 		if keys := l.im.Differences(l.held.List); len(keys) > 0 {
 			keys = keys[:min(len(keys), store.MaxOps)]
+			l.healing = map[string]bool{}
+			for _, k := range keys {
+				l.healing[k] = true
+			}
 			out = append(out, Fetch{Keys: keys})
 		}
 		l.held = nil
 	}
 	if f := l.fetched; f != nil && l.im.Rev >= f.Read.Rev {
-		l.Stats.Healed += int64(len(f.Keys))
-		l.apply(cluster.Heal(f.Keys, f.Read))
 		l.fetched = nil
+		l.heal(*f)
 	}
 	return out
+}
+
+// heal takes in what a read found, except of keys of which the watch has
+// spoken since: it knows better.
+func (l *Loop) heal(f Fetched) {
+	keys := slices.DeleteFunc(f.Keys, func(k string) bool { return !l.healing[k] })
+	read := store.Snapshot{Rev: f.Read.Rev}
+	for _, kv := range f.Read.KVs {
+		if l.healing[kv.Key] {
+			read.KVs = append(read.KVs, kv)
+		}
+	}
+	l.healing = nil
+	l.Stats.Healed += int64(len(keys))
+	l.observe(cluster.Heal(keys, read))
 }
 
 // elect acts on the begin and the end of terms, and passes the rest on.

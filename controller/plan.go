@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -14,7 +15,7 @@ const (
 	// inFlight is how many transactions of a plan are on their way at once:
 	// depth hides a slow disk.
 	inFlight = 16
-	// maxChunkBytes leaves room in store.MaxTxnBytes for keys and framing.
+	// maxChunkBytes leaves room in store.MaxTxnBytes for the guard and framing.
 	maxChunkBytes = 1 << 20
 	// maxWrites bounds the partitions of one plan.
 	maxWrites = 1 << 15
@@ -31,8 +32,11 @@ type unit struct {
 
 func (u unit) size() int {
 	n := 0
+	for _, c := range u.conds {
+		n += c.Size()
+	}
 	for _, op := range u.ops {
-		n += len(op.Key) + len(op.Value) + 64
+		n += op.Size()
 	}
 	return n
 }
@@ -105,18 +109,12 @@ func (l *Loop) guard() []store.Cond {
 
 // advance moves the plan in flight on, and makes the next one.
 func (l *Loop) advance(now time.Duration, out []Action) []Action {
-	for range 64 { // plans without anything to write settle at once
-		if l.plan == nil && !l.makePlan(now) {
-			return out
-		}
+	for l.plan != nil || l.makePlan(now) {
 		var done bool
 		if out, done = l.advancePlan(now, out); !done {
 			return out
 		}
 		out = l.finishPlan(now, out)
-		if l.plan != nil || !l.active {
-			return out
-		}
 	}
 	return out
 }
@@ -211,6 +209,9 @@ func (l *Loop) committed(now time.Duration, ev Committed) []Action {
 			return nil
 		}
 		c.phase = reading
+		if errors.Is(ev.Err, store.ErrNoSpace) { // an answer, though it leaves the outcome open
+			c.refused, c.sent = ev.Err, now
+		}
 		return []Action{Read{Chunk: c.id, Keys: condKeys(c.txn)}}
 	case ev.Result.Succeeded:
 		c.phase, c.ok, c.rev = seen, true, ev.Result.Rev
@@ -304,7 +305,7 @@ func (l *Loop) finishPlan(now time.Duration, out []Action) []Action {
 	for _, a := range p.asked {
 		failure := p.failed[a.id]
 		switch {
-		case failure != nil && store.Refused(failure):
+		case failure != nil && !errors.Is(failure, epoch.ErrClaimLost):
 			out = append(out, Answer{a.id, rpc.Answer{Err: refusedError(failure)}})
 		case failure != nil || !proven:
 			again = append(again, a)

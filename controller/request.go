@@ -3,6 +3,7 @@ package controller
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -27,7 +28,7 @@ type draft struct {
 	l       *Loop
 	term    statemachine.Term
 	blocks  map[cluster.BlockID]*blockDraft
-	topics  map[string]bool // names created in this plan
+	topics  map[string]bool // names created in this plan, as metrics show them
 	created []unit          // whole topics, or blocks of big ones
 	records []unit          // topic records that must come after their blocks
 	answers map[int64]rpc.Answer
@@ -78,8 +79,12 @@ func (l *Loop) makePlan(now time.Duration) bool {
 	return true
 }
 
-// put adds the write of one partition.
-func (d *draft) put(w statemachine.Write, owner int64) {
+// put adds the write of one partition. It reports whether the write is legal.
+func (d *draft) put(w statemachine.Write, owner int64) bool {
+	if err := statemachine.CheckEdge(w.Old, &w.New); err != nil {
+		d.l.illegal(w.ID, err)
+		return false
+	}
 	topic := d.l.im.TopicByID(w.ID.Topic)
 	id := cluster.BlockOf(w.ID, topic.BlockSize())
 	b := d.blocks[id]
@@ -93,6 +98,17 @@ func (d *draft) put(w statemachine.Write, owner int64) {
 		b.owners = append(b.owners, owner)
 	}
 	d.writes++
+	return true
+}
+
+// illegal notes a write that no rule may make. It is a bug: nothing is written,
+// and nothing planned for a moment.
+func (l *Loop) illegal(id cluster.PartitionID, err error) {
+	if l.cfg.Strict {
+		panic(fmt.Sprintf("illegal write of partition %s: %v", id, err))
+	}
+	l.Stats.Illegal++
+	l.pause = l.now + storePause
 }
 
 // taken reports whether this plan writes the partition already: it is decided
@@ -183,8 +199,9 @@ func (d *draft) alterOne(owner int64, sender cluster.BrokerID, epoch cluster.Bro
 		out.Error, out.Message = string(rej.Reason), rej.Message
 	case w == nil:
 		out.State = d.l.im.Partition(id).Record(id.Index)
+	case !d.put(*w, owner):
+		out.Error, out.Message = string(cluster.InvalidRequest), "no rule makes this change"
 	default:
-		d.put(*w, owner)
 		out.State = w.New.Record(id.Index)
 	}
 	return out
@@ -193,7 +210,7 @@ func (d *draft) alterOne(owner int64, sender cluster.BrokerID, epoch cluster.Bro
 // createTopics decides a request for new topics, each by itself.
 func (d *draft) createTopics(owner int64, r rpc.CreateTopics) bool {
 	for _, t := range r.GetTopics() {
-		if d.topics[t.GetName()] {
+		if d.topics[statemachine.MetricName(t.GetName())] {
 			return false
 		}
 	}
@@ -201,12 +218,12 @@ func (d *draft) createTopics(owner int64, r rpc.CreateTopics) bool {
 	seen := map[string]bool{}
 	for _, t := range r.GetTopics() {
 		result := &pb.CreateTopicResult{Name: t.GetName()}
-		if seen[t.GetName()] {
-			result.Error, result.Message = string(cluster.InvalidRequest), "the request names the topic twice"
+		if name := statemachine.MetricName(t.GetName()); seen[name] {
+			result.Error, result.Message = string(cluster.InvalidRequest), "the request names the topic, or one that collides with it, twice"
 		} else {
+			seen[name] = true
 			d.createTopic(owner, r.GetRequestId(), t, result)
 		}
-		seen[t.GetName()] = true
 		resp.Results = append(resp.Results, result)
 	}
 	for name := range seen {
@@ -274,11 +291,13 @@ func (d *draft) addTopic(owner int64, name string, record *pb.TopicRecord, parts
 	d.records = append(d.records, recordUnit)
 }
 
-// refusedError is what a caller hears when the store refuses to write.
+// refusedError is what a caller hears when the store takes no writes.
 func refusedError(err error) error {
-	code, text := codes.Internal, "etcd refused the write: %v"
-	if errors.Is(err, store.ErrNoSpace) || errors.Is(err, store.ErrBusy) {
-		code, text = codes.ResourceExhausted, "etcd takes no writes for now, nothing was changed: %v"
+	switch {
+	case errors.Is(err, store.ErrNoSpace): // which is known to apply one that crosses the quota
+		return rpc.ErrorWithCode(codes.ResourceExhausted, cluster.ThrottlingQuotaExceeded, "etcd takes no writes, look before you try again: %v", err)
+	case errors.Is(err, store.ErrBusy):
+		return rpc.ErrorWithCode(codes.ResourceExhausted, cluster.ThrottlingQuotaExceeded, "etcd takes no writes for now, nothing was changed: %v", err)
 	}
-	return rpc.ErrorWithCode(code, cluster.ThrottlingQuotaExceeded, text, err)
+	return rpc.ErrorWithCode(codes.Internal, "", "etcd refused the write: %v", err)
 }

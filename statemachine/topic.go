@@ -2,6 +2,7 @@ package statemachine
 
 import (
 	"math/rand/v2"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/controllerd/controllerd/cluster"
@@ -52,28 +53,16 @@ func validateName(im *cluster.Image, name string) *Rejection {
 		return reject(cluster.TopicAlreadyExists, "topic %q exists, but its record is unreadable: see key %s", name, key)
 	}
 	for other := range im.Topics {
-		if collide(name, other) {
+		if len(other) == len(name) && MetricName(other) == MetricName(name) {
 			return reject(cluster.InvalidTopicException, "topic %q collides with topic %q: they differ in '.' and '_' only", name, other)
 		}
 	}
 	return nil
 }
 
-// collide reports whether two names differ in '.' and '_' only: metric names
-// cannot tell them apart.
-func collide(a, b string) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range len(a) {
-		if a[i] != b[i] && !(separator(a[i]) && separator(b[i])) {
-			return false
-		}
-	}
-	return true
-}
-
-func separator(c byte) bool { return c == '.' || c == '_' }
+// MetricName is a topic's name as metrics show it: they cannot tell '.' from
+// '_', so two topics must not differ in that only.
+func MetricName(name string) string { return strings.ReplaceAll(name, ".", "_") }
 
 // validateConfig looks at the form only: what an override means is the
 // brokers' business.
