@@ -147,13 +147,24 @@ func describeController(v View) *pb.DescribeControllerResponse {
 	return resp
 }
 
+// listControllers names all candidates, and the active one also if its
+// candidate key is gone.
 func listControllers(im *cluster.Image) *pb.ListControllersResponse {
 	resp := &pb.ListControllersResponse{Revision: int64(im.Rev)}
+	active := false
 	for _, c := range im.Candidates {
 		r := c.Record
-		resp.Controllers = append(resp.Controllers, &pb.ControllerSummary{
+		s := &pb.ControllerSummary{
 			Id: r.GetId(), Endpoint: r.GetEndpoint(), Version: r.GetVersion(), Nonce: r.GetNonce(), StartedMs: r.GetStartedMs(),
 			Active: im.Controller != nil && im.Controller.Record.GetNonce() == r.GetNonce(),
+		}
+		active = active || s.Active
+		resp.Controllers = append(resp.Controllers, s)
+	}
+	if c := im.Controller; c != nil && !active {
+		r := c.Record
+		resp.Controllers = append(resp.Controllers, &pb.ControllerSummary{
+			Id: r.GetId(), Endpoint: r.GetEndpoint(), Nonce: r.GetNonce(), StartedMs: r.GetStartedMs(), Active: true,
 		})
 	}
 	slices.SortFunc(resp.Controllers, func(a, b *pb.ControllerSummary) int {

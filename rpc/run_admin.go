@@ -14,12 +14,26 @@ type adminService struct {
 	fwd  *forwarder
 }
 
-// look answers from the image.
+// maxReason bounds what an operator may write into the history, in bytes.
+const maxReason = 1024
+
+// look answers from the image, once etcd has been read: an image of nothing
+// would say that nothing exists.
 func look[T any](ctx context.Context, core Core, fn func(View) (T, error)) (T, error) {
-	var resp T
+	return lookAtAny(ctx, core, func(v View) (T, error) {
+		if v.Image.Rev == 0 {
+			return *new(T), Error(cluster.NotController, nil, "this daemon has read nothing from etcd yet")
+		}
+		return fn(v)
+	})
+}
+
+// lookAtAny answers from the image, even from that of nothing.
+func lookAtAny[T any](ctx context.Context, core Core, fn func(View) (T, error)) (T, error) {
+	var resp, none T
 	var refused error
 	if err := core.Await(ctx, func(v View) bool { resp, refused = fn(v); return true }); err != nil {
-		return resp, unavailable(err)
+		return none, unavailable(err) // fn may be running all the same
 	}
 	return resp, refused
 }
@@ -38,6 +52,9 @@ func (s *adminService) CreateTopics(ctx context.Context, r *pb.CreateTopicsReque
 }
 
 func (s *adminService) ResignController(ctx context.Context, r *pb.ResignControllerRequest) (*pb.ResignControllerResponse, error) {
+	if n := len(r.GetReason()); n > maxReason {
+		return nil, Error(cluster.InvalidRequest, nil, "reason of %d bytes, want at most %d", n, maxReason)
+	}
 	resp, err := s.core.Submit(ctx, Resign{Reason: r.GetReason()})
 	if ReasonOf(err) == cluster.NotController {
 		return forward(ctx, s.fwd, err, func(ctx context.Context, c *clients) (*pb.ResignControllerResponse, error) {
@@ -60,7 +77,7 @@ func (s *adminService) ListBrokers(ctx context.Context, _ *pb.ListBrokersRequest
 }
 
 func (s *adminService) DescribeController(ctx context.Context, _ *pb.DescribeControllerRequest) (*pb.DescribeControllerResponse, error) {
-	return look(ctx, s.core, func(v View) (*pb.DescribeControllerResponse, error) { return describeController(v), nil })
+	return lookAtAny(ctx, s.core, func(v View) (*pb.DescribeControllerResponse, error) { return describeController(v), nil })
 }
 
 func (s *adminService) ListControllers(ctx context.Context, _ *pb.ListControllersRequest) (*pb.ListControllersResponse, error) {
