@@ -4,8 +4,7 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -13,45 +12,95 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Exit codes.
-const (
-	exitFailed = 1
-	exitUsage  = 2
-)
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := newRoot().ExecuteContext(ctx)
-	stop()
-	if err == nil {
-		return
-	}
-	fmt.Fprintln(os.Stderr, "Error:", describeError(err))
-	var usage usageError
-	if errors.As(err, &usage) {
-		os.Exit(exitUsage)
-	}
-	os.Exit(exitFailed)
+	context.AfterFunc(ctx, stop) // the second signal ends the process at once
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// usageError is a command line that can not be understood.
-type usageError struct{ error }
+// run runs one command line and returns the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	started := false
+	root := newRoot()
+	noteStart(root, &started)
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	initCompletion(root)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err != nil && !started { // cobra did not come as far as the command
+		err = usageError{err}
+	}
+	return report(stderr, cmd, err)
+}
+
+// noteStart sets *started when any of the commands begins to run.
+func noteStart(cmd *cobra.Command, started *bool) {
+	if runE := cmd.RunE; runE != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			*started = true
+			return runE(cmd, args)
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		noteStart(sub, started)
+	}
+}
 
 func newRoot() *cobra.Command {
-	root := &cobra.Command{
-		Use:           "controllerd",
-		Short:         "Kafka's controller as a service, on etcd",
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return cmd.Help()
-		},
-	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageError{fmt.Errorf("%w\nRun '%s --help' for usage", err, cmd.CommandPath())}
-	})
-	root.AddCommand(newServe())
+	root := newGroup("controllerd", "Kafka's controller as a service, on etcd",
+		newServe(), newTopic(), newBroker(), newController(), newVersion())
+	root.Version = buildVersion().Version
+	root.SilenceUsage, root.SilenceErrors = true, true
+	root.SetHelpTemplate(root.HelpTemplate() + "{{if not .HasParent}}\n" + exitCodes + "{{end}}")
+	root.SetFlagErrorFunc(flagError)
+	root.SetHelpCommand(newHelp())
 	return root
 }
 
-func describeError(err error) string { return err.Error() }
+// newGroup is a command that only holds others. Alone it shows its help; an
+// unknown command is an error.
+func newGroup(name, short string, commands ...*cobra.Command) *cobra.Command {
+	group := &cobra.Command{Use: name, Short: short}
+	group.AddCommand(commands...)
+	return asGroup(group)
+}
+
+func asGroup(group *cobra.Command) *cobra.Command {
+	group.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return unknownCommand(cmd, args[0])
+		}
+		return nil
+	}
+	group.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	return group
+}
+
+// initCompletion adds cobra's own completion command, which writes to where
+// the root writes by then.
+func initCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	if cmd, _, err := root.Find([]string{"completion"}); err == nil {
+		asGroup(cmd)
+	}
+}
+
+// newHelp differs from cobra's own in that an unknown command is an error.
+func newHelp() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [command]",
+		Short: "Help about any command",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			about, rest, err := cmd.Root().Find(args)
+			if err == nil && len(rest) > 0 {
+				err = unknownCommand(about, rest[0])
+			}
+			if err != nil {
+				return usageError{err}
+			}
+			about.InitDefaultHelpFlag()
+			return about.Help()
+		},
+	}
+}

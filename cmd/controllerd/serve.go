@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/controllerd/controllerd/controller"
 	"github.com/controllerd/controllerd/rpc"
+	"github.com/controllerd/controllerd/store"
 	"github.com/controllerd/controllerd/store/etcdstore"
 )
 
@@ -38,14 +41,14 @@ milliseconds. SIGTERM gives up the seat in order.`,
 		Example: `  controllerd serve --etcd-endpoints 10.0.0.1:2379,10.0.0.2:2379 --id a
   controllerd serve --etcd-endpoints 127.0.0.1:2379 --id b --listen 127.0.0.1:7071`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), cfg) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), cfg, cmd.ErrOrStderr()) },
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&cfg.endpoints, "etcd-endpoints", []string{"127.0.0.1:2379"}, "members of the etcd cluster")
 	f.StringVar(&cfg.cluster, "cluster", "default", "name under which the cluster's keys are kept: a-z, 0-9 and -")
 	f.StringVar(&cfg.id, "id", "", "name of this daemon, different from that of every other (default: the host's name and the port)")
 	f.StringVar(&cfg.listen, "listen", "127.0.0.1:7070", "address of the gRPC services")
-	f.StringVar(&cfg.advertise, "advertise", "", "address at which brokers and other daemons reach it (default: the listen address)")
+	f.StringVar(&cfg.advertise, "advertise", "", "address at which brokers and other daemons reach it (default: the listen address, with the host's name for all addresses)")
 	f.DurationVar(&cfg.leaseTTL, "lease-ttl", controller.DefaultLeaseTTL, "how long the seat outlives a silent daemon, at least 2s")
 	return cmd
 }
@@ -59,10 +62,10 @@ func noArgs(cmd *cobra.Command, args []string) error {
 }
 
 // serve runs one daemon until the context ends.
-func serve(ctx context.Context, cfg serveConfig) error {
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+func serve(ctx context.Context, cfg serveConfig, stderr io.Writer) error {
+	log := slog.New(slog.NewTextHandler(stderr, nil))
 	client, err := etcdstore.Dial(etcdstore.Config{Endpoints: cfg.endpoints})
-	if err != nil {
+	if err := errors.Join(err, cfg.check(etcdstore.New(client))); err != nil {
 		return usageError{err}
 	}
 	defer func() { _ = client.Close() }()
@@ -71,22 +74,52 @@ func serve(ctx context.Context, cfg serveConfig) error {
 		return fmt.Errorf("listen on %s: %w", cfg.listen, err)
 	}
 	warnIfExposed(log, listener.Addr())
-	if cfg.advertise == "" {
-		cfg.advertise = listener.Addr().String()
-	}
-	if cfg.id == "" {
-		cfg.id = defaultID(listener.Addr())
-	}
-	daemon, err := controller.New(controller.Config{
-		Store: etcdstore.New(client), Cluster: cfg.cluster, ID: cfg.id, Endpoint: cfg.advertise,
-		Version: buildVersion().Version, LeaseTTL: cfg.leaseTTL, Logger: log,
-	})
+	config := cfg.controller(etcdstore.New(client), listener.Addr().String())
+	config.Logger = log
+	daemon, err := controller.New(config)
 	if err != nil {
-		return errors.Join(usageError{err}, listener.Close())
+		return errors.Join(err, listener.Close())
 	}
-	log.Info("serving", "controller", cfg.id, "cluster", cfg.cluster, "address", listener.Addr().String(),
-		"etcd", strings.Join(cfg.endpoints, ","))
+	log.Info("serving", "controller", config.ID, "cluster", config.Cluster, "address", listener.Addr().String(),
+		"advertised", config.Endpoint, "etcd", strings.Join(cfg.endpoints, ","))
+	context.AfterFunc(ctx, func() { log.Info("stopping in order, a second signal stops at once") })
 	return runDaemon(ctx, daemon, listener, log)
+}
+
+// check reports every fault of the flags that Dial has not reported.
+func (cfg serveConfig) check(s store.Store) error {
+	var faults []error
+	if _, _, err := net.SplitHostPort(cfg.listen); err != nil {
+		faults = append(faults, fmt.Errorf("listen address %q is not host:port", cfg.listen))
+	}
+	if _, _, err := net.SplitHostPort(cfg.advertise); err != nil && cfg.advertise != "" {
+		faults = append(faults, fmt.Errorf("advertised address %q is not host:port", cfg.advertise))
+	}
+	if cfg.leaseTTL == 0 { // to controller.Config it would mean the default
+		faults = append(faults, errors.New("lease TTL is 0"))
+	}
+	return errors.Join(append(faults, cfg.controller(s, cfg.listen).Validate())...)
+}
+
+// controller fills in what the flags leave open, for a daemon that listens on
+// an address.
+func (cfg serveConfig) controller(s store.Store, listen string) controller.Config {
+	name, err := os.Hostname()
+	if err != nil {
+		name = "controllerd"
+	}
+	host, port, _ := net.SplitHostPort(listen)
+	if ip := net.ParseIP(host); host == "" || ip.IsUnspecified() { // nobody else can dial it
+		host = name
+	}
+	return controller.Config{
+		Store:    s,
+		Cluster:  cfg.cluster,
+		ID:       cmp.Or(cfg.id, name+"-"+port),
+		Endpoint: cmp.Or(cfg.advertise, net.JoinHostPort(host, port)),
+		Version:  buildVersion().Version,
+		LeaseTTL: cfg.leaseTTL,
+	}
 }
 
 // runDaemon runs a daemon and its services. The listener closes last, so that
@@ -97,9 +130,25 @@ func runDaemon(ctx context.Context, daemon *controller.Controller, listener net.
 	defer stopServing()
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(serving, listener) }()
+	go sayWaiting(ctx, daemon, log)
 	daemon.Run(ctx)
 	stopServing()
-	return <-served
+	err := <-served
+	log.Info("stopped")
+	return err
+}
+
+// sayWaiting speaks up as long as etcd has never answered.
+func sayWaiting(ctx context.Context, daemon *controller.Controller, log *slog.Logger) {
+	for patience := 2 * time.Second; ; patience = 10 * time.Second {
+		limited, cancel := context.WithTimeout(ctx, patience)
+		err := daemon.Await(limited, func(v rpc.View) bool { return v.Image.Rev > 0 })
+		cancel()
+		if err == nil || ctx.Err() != nil || errors.Is(err, controller.ErrStopped) {
+			return
+		}
+		log.Warn("etcd has not answered yet, still trying")
+	}
 }
 
 // warnIfExposed speaks up when anybody on the network may command the cluster.
@@ -108,13 +157,4 @@ func warnIfExposed(log *slog.Logger, addr net.Addr) {
 		log.Warn("LISTENING BEYOND LOOPBACK WITHOUT TLS OR ROLES: everybody who reaches this address can command the cluster",
 			"address", addr.String())
 	}
-}
-
-func defaultID(addr net.Addr) string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "controllerd"
-	}
-	_, port, _ := net.SplitHostPort(addr.String())
-	return host + "-" + port
 }

@@ -3,20 +3,34 @@ package main
 import (
 	"runtime"
 	"runtime/debug"
+
+	"github.com/spf13/cobra"
 )
+
+func newVersion() *cobra.Command {
+	o := &output{}
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Show the version of this program",
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return o.show(cmd.OutOrStdout(), buildVersion()) },
+	}
+	o.addFlags(cmd.Flags())
+	return cmd
+}
 
 // version describes the build.
 type version struct {
 	Version  string `json:"version"`
-	Commit   string `json:"commit,omitempty"`
-	Date     string `json:"date,omitempty"`
+	Commit   string `json:"commit"`
+	Date     string `json:"date"`
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }
 
 // buildVersion reads what the Go tool wrote into the binary.
-func buildVersion() version {
-	v := version{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+func buildVersion() *version {
+	v := &version{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v
@@ -33,4 +47,10 @@ func buildVersion() version {
 		}
 	}
 	return v
+}
+
+func (v *version) table() table {
+	return table{rows: [][]string{
+		{"Version:", v.Version}, {"Commit:", v.Commit}, {"Date:", v.Date}, {"Go:", v.Go}, {"Platform:", v.Platform},
+	}}
 }

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+)
+
+func newBroker() *cobra.Command {
+	c := &client{}
+	group := newGroup("broker", "Look at brokers", newBrokerList(c))
+	c.addFlags(group)
+	return group
+}
+
+func newBrokerList(c *client) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the brokers, also those that are down",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			resp, err := ask(cmd.Context(), c, repeatable, func(ctx context.Context, admin pb.AdminServiceClient) (*pb.ListBrokersResponse, error) {
+				return admin.ListBrokers(ctx, &pb.ListBrokersRequest{})
+			})
+			if err != nil {
+				return err
+			}
+			return c.show(cmd.OutOrStdout(), brokersOf(resp))
+		},
+	}
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+)
+
+func newController() *cobra.Command {
+	c := &client{}
+	group := newGroup("controller", "Look at the daemons, and hand over the seat",
+		newControllerStatus(c), newControllerList(c), newControllerHistory(c), newControllerResign(c))
+	c.addFlags(group)
+	return group
+}
+
+func newControllerStatus(c *client) *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Show who is active, and what is wrong",
+		Long: `Show who is active, and what is wrong, as the daemon sees it that answers. The
+exit code is 0 also if no daemon is active or something is wrong.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			resp, err := ask(cmd.Context(), c, repeatable, func(ctx context.Context, admin pb.AdminServiceClient) (*pb.DescribeControllerResponse, error) {
+				return admin.DescribeController(ctx, &pb.DescribeControllerRequest{})
+			})
+			if err != nil {
+				return err
+			}
+			return c.show(cmd.OutOrStdout(), statusOf(resp))
+		},
+	}
+}
+
+func newControllerList(c *client) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the daemons that are active or would follow",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			resp, err := ask(cmd.Context(), c, repeatable, func(ctx context.Context, admin pb.AdminServiceClient) (*pb.ListControllersResponse, error) {
+				return admin.ListControllers(ctx, &pb.ListControllersRequest{})
+			})
+			if err != nil {
+				return err
+			}
+			return c.show(cmd.OutOrStdout(), controllersOf(resp))
+		},
+	}
+}
+
+func newControllerHistory(c *client) *cobra.Command {
+	var limit int32
+	cmd := &cobra.Command{
+		Use:   "history",
+		Short: "List the terms, the newest first, and why each ended",
+		Long: `List the terms, the newest first, and why each ended. The cause is "current" for
+the term that runs, and "lost" if nobody wrote one: the lease expired, or the key
+was deleted by hand.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			v, err := ask(cmd.Context(), c, repeatable, func(ctx context.Context, admin pb.AdminServiceClient) (*historyView, error) {
+				return history(ctx, admin, limit)
+			})
+			if err != nil {
+				return err
+			}
+			return c.show(cmd.OutOrStdout(), v)
+		},
+	}
+	cmd.Flags().Int32Var(&limit, "limit", 20, "number of terms; at most 1,000 are kept")
+	return cmd
+}
+
+// history reads the terms, and which of them is the current one. If a new one
+// begins in between, both are read again.
+func history(ctx context.Context, admin pb.AdminServiceClient, limit int32) (*historyView, error) {
+	for {
+		now, err := admin.DescribeController(ctx, &pb.DescribeControllerRequest{})
+		if err != nil {
+			return nil, err
+		}
+		terms, err := admin.ListTerms(ctx, &pb.ListTermsRequest{Limit: limit})
+		if err != nil {
+			return nil, err
+		}
+		if newest := terms.GetTerms(); len(newest) == 0 || newest[0].GetEpoch() <= now.GetEpoch() {
+			return historyOf(terms, now, time.Now().UnixMilli()), nil
+		}
+	}
+}
+
+func newControllerResign(c *client) *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "resign",
+		Short: "Make the active daemon give up its seat to another",
+		Long: `Make the active daemon give up its seat in order. Another follows within
+milliseconds; if there is none, the same one begins a new term. That does no harm,
+so there is no question to confirm.`,
+		Example: `  controllerd controller resign --reason "the host is being patched"`,
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := utf8Args(reason); err != nil {
+				return err
+			}
+			resp, err := ask(cmd.Context(), c, once, func(ctx context.Context, admin pb.AdminServiceClient) (*pb.ResignControllerResponse, error) {
+				return admin.ResignController(ctx, &pb.ResignControllerRequest{Reason: reason})
+			})
+			if err != nil {
+				return err
+			}
+			return c.show(cmd.OutOrStdout(), &resignedView{Epoch: resp.GetEpoch()})
+		},
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the history")
+	return cmd
+}

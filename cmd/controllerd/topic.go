@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+)
+
+func newTopic() *cobra.Command {
+	c := &client{}
+	group := newGroup("topic", "Create and look at topics", newTopicCreate(c), newTopicList(c), newTopicDescribe(c))
+	c.addFlags(group)
+	return group
+}
+
+func newTopicCreate(c *client) *cobra.Command {
+	nt := &pb.NewTopic{}
+	var config []string
+	cmd := &cobra.Command{
+		Use:   "create NAME...",
+		Short: "Create topics, each by itself",
+		Long: `Create topics that are alike. Each succeeds or fails by itself; the exit code
+is 1 if one of them failed.`,
+		Example: `  controllerd topic create orders --partitions 12 --replication-factor 3
+  controllerd topic create a b --partitions 1 --replication-factor 3 --config retention.ms=60000`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, names []string) error {
+			var err error
+			if nt.Config, err = parseConfig(config); err != nil {
+				return err
+			}
+			return createTopics(cmd, c, nt, names)
+		},
+	}
+	f := cmd.Flags()
+	f.Int32Var(&nt.Partitions, "partitions", 0, "number of partitions")
+	f.Int32Var(&nt.ReplicationFactor, "replication-factor", 0, "number of replicas of each partition")
+	f.Int32Var(&nt.BlockSize, "block-size", 0, "partitions that share a key in etcd, fixed for good (default 16)")
+	f.StringArrayVar(&config, "config", nil, "override for the brokers, `name=value`; repeat it for more")
+	_ = cmd.MarkFlagRequired("partitions")
+	_ = cmd.MarkFlagRequired("replication-factor")
+	return cmd
+}
+
+func parseConfig(pairs []string) (map[string]string, error) {
+	config := map[string]string{}
+	for _, p := range pairs {
+		name, value, ok := strings.Cut(p, "=")
+		if !ok {
+			return nil, usagef("config %q is not name=value", p)
+		}
+		if _, twice := config[name]; twice {
+			return nil, usagef("config %q is given twice", name)
+		}
+		config[name] = value
+	}
+	return config, utf8Args(pairs...)
+}
+
+// utf8Args refuses what the wire cannot carry.
+func utf8Args(args ...string) error {
+	for _, a := range args {
+		if !utf8.ValidString(a) {
+			return usagef("argument %q is not UTF-8", a)
+		}
+	}
+	return nil
+}
+
+func createTopics(cmd *cobra.Command, c *client, like *pb.NewTopic, names []string) error {
+	if err := utf8Args(names...); err != nil {
+		return err
+	}
+	req := &pb.CreateTopicsRequest{RequestId: rand.Text()}
+	for _, name := range names {
+		req.Topics = append(req.Topics, &pb.NewTopic{
+			Name: name, Partitions: like.GetPartitions(), ReplicationFactor: like.GetReplicationFactor(),
+			BlockSize: like.GetBlockSize(), Config: like.GetConfig(),
+		})
+	}
+	resp, err := ask(cmd.Context(), c, repeatable, func(ctx context.Context, admin pb.AdminServiceClient) (*pb.CreateTopicsResponse, error) {
+		return admin.CreateTopics(ctx, req)
+	})
+	if err != nil {
+		return err
+	}
+	faults := []error{c.show(cmd.OutOrStdout(), createdOf(resp))}
+	for _, r := range resp.GetResults() {
+		if r.GetError() != "" {
+			faults = append(faults, fmt.Errorf("%s: %s", r.GetError(), r.GetMessage()))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func newTopicList(c *client) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List all topics",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			v, err := ask(cmd.Context(), c, repeatable, listTopics)
+			if err != nil {
+				return err
+			}
+			return c.show(cmd.OutOrStdout(), v)
+		},
+	}
+}
+
+// listTopics fetches all pages.
+func listTopics(ctx context.Context, admin pb.AdminServiceClient) (*topicsView, error) {
+	v := &topicsView{Topics: []topicView{}}
+	for req := (&pb.ListTopicsRequest{}); ; {
+		page, err := admin.ListTopics(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		if req.PageToken == "" {
+			v.Revision = page.GetRevision()
+		}
+		for _, t := range page.GetTopics() {
+			v.Topics = append(v.Topics, topicOf(t))
+		}
+		if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
+			return v, nil
+		}
+	}
+}
+
+func newTopicDescribe(c *client) *cobra.Command {
+	return &cobra.Command{
+		Use:   "describe NAME",
+		Short: "Show a topic and all its partitions",
+		Long: `Show a topic and all its partitions. In the table LE and PE are leader epoch and
+partition epoch; CAUSE and SINCE say why and when the partition last changed.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := utf8Args(args...); err != nil {
+				return err
+			}
+			v, err := ask(cmd.Context(), c, repeatable, func(ctx context.Context, admin pb.AdminServiceClient) (*topicDetailView, error) {
+				return describeTopic(ctx, admin, args[0])
+			})
+			if err != nil {
+				return err
+			}
+			return c.show(cmd.OutOrStdout(), v)
+		},
+	}
+}
+
+// describeTopic fetches all pages. It begins again if another topic of that
+// name comes up on the way.
+func describeTopic(ctx context.Context, admin pb.AdminServiceClient, name string) (*topicDetailView, error) {
+	var v *topicDetailView
+	for from := int32(0); ; {
+		page, err := admin.DescribeTopic(ctx, &pb.DescribeTopicRequest{Name: name, FromPartition: from})
+		if err != nil {
+			return nil, err
+		}
+		if v != nil && v.Topic.TopicID != topicID(page.GetTopic().GetTopicId()) {
+			v, from = nil, 0
+			continue
+		}
+		if v == nil {
+			v = topicDetailOf(page)
+		}
+		for _, p := range page.GetPartitions() {
+			v.Partitions = append(v.Partitions, partitionOf(p))
+		}
+		v.Unknown = append(v.Unknown, page.GetUnknown()...)
+		if from = page.GetNextPartition(); from < 0 {
+			return v, nil
+		}
+	}
+}

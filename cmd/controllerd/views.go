@@ -1,0 +1,265 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/controllerd/controllerd/cluster"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+)
+
+// createdView is the answer to topic create: each topic that was asked for,
+// with the error that it met or none.
+type createdView struct {
+	Topics   []createdTopic `json:"topics"`
+	Revision int64          `json:"revision"`
+}
+
+type createdTopic struct {
+	Name              string `json:"name"`
+	TopicID           string `json:"topic_id"`
+	Partitions        int32  `json:"partitions"`
+	ReplicationFactor int32  `json:"replication_factor"`
+	Error             string `json:"error"`
+	Message           string `json:"message"`
+}
+
+func createdOf(resp *pb.CreateTopicsResponse) *createdView {
+	v := &createdView{Topics: []createdTopic{}, Revision: resp.GetRevision()}
+	for _, r := range resp.GetResults() {
+		v.Topics = append(v.Topics, createdTopic{
+			Name: r.GetName(), TopicID: topicID(r.GetTopicId()), Partitions: r.GetPartitions(),
+			ReplicationFactor: r.GetReplicationFactor(), Error: r.GetError(), Message: r.GetMessage(),
+		})
+	}
+	return v
+}
+
+// table shows what was created; errors are reported apart.
+func (v *createdView) table() table {
+	t := table{head: []string{"NAME", "PARTITIONS", "REPLICAS", "ID"}}
+	for _, c := range v.Topics {
+		if c.Error == "" {
+			t.rows = append(t.rows, []string{c.Name, str(c.Partitions), str(c.ReplicationFactor), c.TopicID})
+		}
+	}
+	if t.rows == nil {
+		return table{}
+	}
+	return t
+}
+
+type topicsView struct {
+	Topics   []topicView `json:"topics"`
+	Revision int64       `json:"revision"`
+}
+
+type topicView struct {
+	Name              string `json:"name"`
+	TopicID           string `json:"topic_id"`
+	Partitions        int32  `json:"partitions"`
+	ReplicationFactor int32  `json:"replication_factor"`
+	Offline           int32  `json:"offline"`
+	UnderReplicated   int32  `json:"under_replicated"`
+	Unknown           int32  `json:"unknown"`
+}
+
+func topicOf(t *pb.TopicSummary) topicView {
+	return topicView{
+		Name: t.GetName(), TopicID: topicID(t.GetTopicId()), Partitions: t.GetPartitions(),
+		ReplicationFactor: t.GetReplicationFactor(), Offline: t.GetOffline(),
+		UnderReplicated: t.GetUnderReplicated(), Unknown: t.GetUnknown(),
+	}
+}
+
+func (v *topicsView) table() table {
+	t := table{head: []string{"NAME", "PARTITIONS", "REPLICAS", "OFFLINE", "UNDER-REPLICATED", "UNKNOWN", "ID"}}
+	for _, s := range v.Topics {
+		t.rows = append(t.rows, []string{
+			s.Name, str(s.Partitions), str(s.ReplicationFactor), str(s.Offline), str(s.UnderReplicated), str(s.Unknown), s.TopicID,
+		})
+	}
+	return t
+}
+
+type topicDetailView struct {
+	Topic      topicView         `json:"topic"`
+	Config     map[string]string `json:"config"`
+	Partitions []partitionView   `json:"partitions"`
+	Unknown    []int32           `json:"unknown"`
+	Revision   int64             `json:"revision"`
+}
+
+type partitionView struct {
+	Partition       int32   `json:"partition"`
+	Leader          int32   `json:"leader"` // -1: none
+	LeaderEpoch     int32   `json:"leader_epoch"`
+	PartitionEpoch  int32   `json:"partition_epoch"`
+	Replicas        []int32 `json:"replicas"`
+	ISR             []int32 `json:"isr"`
+	Adding          []int32 `json:"adding"`
+	Removing        []int32 `json:"removing"`
+	Target          []int32 `json:"target"`
+	Recovery        string  `json:"recovery"`
+	ControllerEpoch int64   `json:"controller_epoch"`
+	Cause           string  `json:"cause"`
+	Changed         string  `json:"changed"`
+	DecidedRevision int64   `json:"decided_revision"`
+}
+
+// topicDetailOf is a topic without its partitions.
+func topicDetailOf(page *pb.DescribeTopicResponse) *topicDetailView {
+	v := &topicDetailView{
+		Topic: topicOf(page.GetTopic()), Config: page.GetConfig(), Revision: page.GetRevision(),
+		Partitions: []partitionView{}, Unknown: []int32{},
+	}
+	if v.Config == nil {
+		v.Config = map[string]string{}
+	}
+	return v
+}
+
+func partitionOf(p *pb.PartitionRecord) partitionView {
+	return partitionView{
+		Partition: p.GetPartition(), Leader: p.GetLeader(), LeaderEpoch: p.GetLeaderEpoch(), PartitionEpoch: p.GetPartitionEpoch(),
+		Replicas: list(p.GetReplicas()), ISR: list(p.GetIsr()), Adding: list(p.GetAdding()), Removing: list(p.GetRemoving()),
+		Target: list(p.GetTarget()), Recovery: enum(p.GetRecovery().String(), "RECOVERY_STATE_"),
+		ControllerEpoch: p.GetControllerEpoch(), Cause: enum(p.GetCause().String(), "CHANGE_CAUSE_"),
+		Changed: timeOf(p.GetChangedMs()), DecidedRevision: p.GetDecidedRevision(),
+	}
+}
+
+func (v *topicDetailView) table() table {
+	t := table{
+		title: []string{fmt.Sprintf("Topic %s, id %s, %d partitions, replication factor %d: %d offline, %d under-replicated, %d unknown",
+			v.Topic.Name, v.Topic.TopicID, v.Topic.Partitions, v.Topic.ReplicationFactor,
+			v.Topic.Offline, v.Topic.UnderReplicated, v.Topic.Unknown)},
+		head: []string{"PARTITION", "LEADER", "LE", "PE", "REPLICAS", "ISR", "CAUSE", "SINCE"},
+	}
+	unknown := v.Unknown
+	for _, p := range v.Partitions {
+		for len(unknown) > 0 && unknown[0] < p.Partition {
+			t.rows, unknown = append(t.rows, unknownRow(unknown[0])), unknown[1:]
+		}
+		leader := str(p.Leader)
+		if p.Leader == int32(cluster.NoLeader) {
+			leader = "none"
+		}
+		t.rows = append(t.rows, []string{
+			str(p.Partition), leader, str(p.LeaderEpoch), str(p.PartitionEpoch), join(p.Replicas), join(p.ISR), p.Cause, p.Changed,
+		})
+	}
+	for _, i := range unknown {
+		t.rows = append(t.rows, unknownRow(i))
+	}
+	return t
+}
+
+// unknownRow is a partition whose record is missing or unreadable.
+func unknownRow(index int32) []string {
+	return []string{str(index), "unknown", "", "", "", "", "", ""}
+}
+
+type brokersView struct {
+	Brokers  []brokerView `json:"brokers"`
+	Revision int64        `json:"revision"`
+}
+
+type brokerView struct {
+	ID             int32          `json:"id"`
+	Live           bool           `json:"live"`
+	State          string         `json:"state"` // running, draining, down
+	BrokerEpoch    int64          `json:"broker_epoch"`
+	Rack           string         `json:"rack"`
+	Leaders        int32          `json:"leaders"`
+	Replicas       int32          `json:"replicas"`
+	ControlAddress string         `json:"control_address"`
+	Endpoints      []endpointView `json:"endpoints"`
+	NodeUUID       string         `json:"node_uuid"`
+}
+
+type endpointView struct {
+	Listener string `json:"listener"`
+	Address  string `json:"address"`
+}
+
+func brokersOf(resp *pb.ListBrokersResponse) *brokersView {
+	v := &brokersView{Brokers: []brokerView{}, Revision: resp.GetRevision()}
+	for _, b := range resp.GetBrokers() {
+		o := brokerView{
+			ID: b.GetId(), Live: b.GetLive(), State: "down", BrokerEpoch: b.GetBrokerEpoch(), Rack: b.GetRack(),
+			Leaders: b.GetLeaders(), Replicas: b.GetReplicas(), ControlAddress: b.GetControlAddress(),
+			Endpoints: []endpointView{}, NodeUUID: b.GetNodeUuid(),
+		}
+		if b.GetLive() {
+			o.State = enum(b.GetState().String(), "BROKER_STATE_")
+		}
+		for _, e := range b.GetEndpoints() {
+			o.Endpoints = append(o.Endpoints, endpointView{Listener: e.GetListener(), Address: e.GetAddress()})
+		}
+		v.Brokers = append(v.Brokers, o)
+	}
+	return v
+}
+
+func (v *brokersView) table() table {
+	t := table{head: []string{"ID", "STATE", "EPOCH", "RACK", "LEADERS", "REPLICAS", "CONTROL-ADDRESS", "NODE"}}
+	for _, b := range v.Brokers {
+		epoch := ""
+		if b.Live {
+			epoch = str(b.BrokerEpoch)
+		}
+		t.rows = append(t.rows, []string{
+			str(b.ID), b.State, epoch, b.Rack, str(b.Leaders), str(b.Replicas), b.ControlAddress, b.NodeUUID,
+		})
+	}
+	return t
+}
+
+// topicID is a topic id as Kafka writes it; empty if there is none.
+func topicID(b []byte) string {
+	id, err := cluster.TopicIDFrom(b)
+	if err != nil {
+		return ""
+	}
+	return id.String()
+}
+
+// enum is the name of a protobuf enum's value as people read it.
+func enum(name, prefix string) string {
+	return strings.ToLower(strings.TrimPrefix(name, prefix))
+}
+
+// timeOf is a time in UTC by RFC 3339, empty if it is not known or out of what
+// that can express: clocks of other hosts may say anything.
+func timeOf(ms int64) string {
+	t := time.UnixMilli(ms).UTC()
+	if ms == 0 || t.Year() < 0 || t.Year() > 9999 {
+		return ""
+	}
+	return t.Format("2006-01-02T15:04:05.000Z07:00")
+}
+
+// span is the time between two times, in milliseconds, never negative.
+func span(fromMs, toMs int64) int64 {
+	if d := uint64(toMs) - uint64(fromMs); toMs > fromMs && d <= math.MaxInt64 {
+		return int64(d)
+	}
+	return 0
+}
+
+// list is never null in JSON.
+func list(ids []int32) []int32 { return append([]int32{}, ids...) }
+
+func join(ids []int32) string {
+	s := make([]string, len(ids))
+	for i, id := range ids {
+		s[i] = str(id)
+	}
+	return strings.Join(s, ",")
+}
+
+func str[T int32 | int64](n T) string { return strconv.FormatInt(int64(n), 10) }

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+)
+
+// statusView is the cluster as one daemon sees it.
+type statusView struct {
+	ID                        string   `json:"id"`
+	Role                      string   `json:"role"`
+	Version                   string   `json:"version"`
+	ClusterUUID               string   `json:"cluster_uuid"`
+	ControllerID              string   `json:"controller_id"`
+	ControllerEndpoint        string   `json:"controller_endpoint"`
+	Epoch                     int64    `json:"epoch"`
+	Revision                  int64    `json:"revision"`
+	Brokers                   int32    `json:"brokers"`
+	Topics                    int32    `json:"topics"`
+	Partitions                int32    `json:"partitions"`
+	OfflinePartitions         int32    `json:"offline_partitions"`
+	UnderReplicatedPartitions int32    `json:"under_replicated_partitions"`
+	UnknownPartitions         int32    `json:"unknown_partitions"`
+	Problems                  []string `json:"problems"`
+}
+
+func statusOf(r *pb.DescribeControllerResponse) *statusView {
+	return &statusView{
+		ID: r.GetId(), Role: r.GetRole(), Version: r.GetVersion(), ClusterUUID: r.GetClusterUuid(),
+		ControllerID: r.GetControllerId(), ControllerEndpoint: r.GetControllerEndpoint(), Epoch: r.GetEpoch(),
+		Revision: r.GetRevision(), Brokers: r.GetBrokers(), Topics: r.GetTopics(), Partitions: r.GetPartitions(),
+		OfflinePartitions: r.GetOfflinePartitions(), UnderReplicatedPartitions: r.GetUnderReplicatedPartitions(),
+		UnknownPartitions: r.GetUnknownPartitions(), Problems: append([]string{}, r.GetProblems()...),
+	}
+}
+
+func (v *statusView) table() table {
+	active := "none"
+	if v.ControllerID != "" {
+		active = fmt.Sprintf("%s at %s", v.ControllerID, v.ControllerEndpoint)
+	}
+	t := table{rows: [][]string{
+		{"Controller:", active},
+		{"Epoch:", str(v.Epoch)},
+		{"Cluster:", v.ClusterUUID},
+		{"Brokers:", str(v.Brokers)},
+		{"Topics:", str(v.Topics)},
+		{"Partitions:", fmt.Sprintf("%d: %d offline, %d under-replicated, %d unknown",
+			v.Partitions, v.OfflinePartitions, v.UnderReplicatedPartitions, v.UnknownPartitions)},
+		{"Answered by:", fmt.Sprintf("%s (%s), version %s, revision %d", v.ID, v.Role, v.Version, v.Revision)},
+	}}
+	if len(v.Problems) == 0 {
+		t.rows = append(t.rows, []string{"Problems:", "none"})
+	}
+	for _, p := range v.Problems {
+		t.rows = append(t.rows, []string{"Problem:", p})
+	}
+	return t
+}
+
+type controllersView struct {
+	Controllers []controllerView `json:"controllers"`
+	Revision    int64            `json:"revision"`
+}
+
+type controllerView struct {
+	ID       string `json:"id"`
+	Active   bool   `json:"active"`
+	Endpoint string `json:"endpoint"`
+	Version  string `json:"version"`
+	Nonce    string `json:"nonce"`
+	Started  string `json:"started"`
+}
+
+func controllersOf(resp *pb.ListControllersResponse) *controllersView {
+	v := &controllersView{Controllers: []controllerView{}, Revision: resp.GetRevision()}
+	for _, c := range resp.GetControllers() {
+		v.Controllers = append(v.Controllers, controllerView{
+			ID: c.GetId(), Active: c.GetActive(), Endpoint: c.GetEndpoint(), Version: c.GetVersion(),
+			Nonce: c.GetNonce(), Started: timeOf(c.GetStartedMs()),
+		})
+	}
+	return v
+}
+
+func (v *controllersView) table() table {
+	t := table{head: []string{"ID", "ROLE", "ENDPOINT", "VERSION", "STARTED"}}
+	for _, c := range v.Controllers {
+		role := "standby"
+		if c.Active {
+			role = "active"
+		}
+		t.rows = append(t.rows, []string{c.ID, role, c.Endpoint, c.Version, c.Started})
+	}
+	return t
+}
+
+// The causes of a term that has none in its record.
+const (
+	causeCurrent = "current"
+	causeLost    = "lost"
+)
+
+type historyView struct {
+	Terms    []termView `json:"terms"`
+	Revision int64      `json:"revision"`
+}
+
+type termView struct {
+	Epoch      int64  `json:"epoch"`
+	Controller string `json:"controller"`
+	Endpoint   string `json:"endpoint"`
+	Nonce      string `json:"nonce"`
+	Began      string `json:"began"`
+	Ended      string `json:"ended"`
+	Cause      string `json:"cause"`
+	Reason     string `json:"reason"`
+	Successor  string `json:"successor"`
+	DurationMS *int64 `json:"duration_ms"` // null: not known
+}
+
+func historyOf(resp *pb.ListTermsResponse, now *pb.DescribeControllerResponse, nowMs int64) *historyView {
+	v := &historyView{Terms: []termView{}, Revision: resp.GetRevision()}
+	for _, r := range resp.GetTerms() {
+		v.Terms = append(v.Terms, termOf(r, now.GetControllerId() != "" && now.GetEpoch() == r.GetEpoch(), nowMs))
+	}
+	return v
+}
+
+// termOf shows a term. A term whose end nobody wrote down has ended at some
+// time that nobody knows, unless it runs.
+func termOf(r *pb.TermRecord, running bool, nowMs int64) termView {
+	t := termView{
+		Epoch: r.GetEpoch(), Controller: r.GetController(), Endpoint: r.GetEndpoint(), Nonce: r.GetNonce(),
+		Began: timeOf(r.GetBeganMs()), Ended: timeOf(r.GetEndedMs()), Reason: r.GetEndReason(), Successor: r.GetSuccessor(),
+	}
+	endedMs := r.GetEndedMs()
+	switch {
+	case r.GetEndCause() != pb.EndCause_END_CAUSE_UNSPECIFIED:
+		t.Cause = enum(r.GetEndCause().String(), "END_CAUSE_")
+	case running:
+		t.Cause, endedMs = causeCurrent, nowMs
+	default:
+		t.Cause = causeLost
+	}
+	if r.GetBeganMs() != 0 && endedMs != 0 {
+		d := span(r.GetBeganMs(), endedMs)
+		t.DurationMS = &d
+	}
+	return t
+}
+
+func (v *historyView) table() table {
+	t := table{head: []string{"EPOCH", "CONTROLLER", "BEGAN", "ENDED", "DURATION", "CAUSE", "SUCCESSOR", "REASON"}}
+	for _, r := range v.Terms {
+		t.rows = append(t.rows, []string{
+			str(r.Epoch), r.Controller, r.Began, r.Ended, duration(r.DurationMS), r.Cause, r.Successor, r.Reason,
+		})
+	}
+	return t
+}
+
+func duration(ms *int64) string {
+	if ms == nil || *ms > math.MaxInt64/int64(time.Millisecond) {
+		return ""
+	}
+	return (time.Duration(*ms) * time.Millisecond).String()
+}
+
+// resignedView is the term that ended.
+type resignedView struct {
+	Epoch int64 `json:"epoch"`
+}
+
+func (v *resignedView) table() table {
+	return table{rows: [][]string{{fmt.Sprintf("the controller of epoch %d has resigned", v.Epoch)}}}
+}
