@@ -79,9 +79,9 @@ type Candidate struct {
 	retry      time.Duration // not before: the next grant or claim
 	backoff    time.Duration
 	emptySince time.Duration // when the image first showed an empty seat; -1: it is taken
-	pending    int           // answers awaited while releasing
 	putting    bool          // a put of the cluster key or the candidate key is on its way
 	putAgain   time.Duration // not before: the next such put
+	putRev     store.Rev     // what the image must have reached before the next such put
 	beaten     *claimAnswer  // what beat the last claim, until the image shows it
 	leaving    bool          // told to stop for good
 	wake       time.Duration
@@ -157,10 +157,6 @@ func (c *Candidate) Step(now Now, im *cluster.Image, oldestWrite time.Duration, 
 		out = c.stepStandby(now, im, oldestWrite, out)
 	case active:
 		out = c.stepActive(now, im, oldestWrite, out)
-	case releasing:
-		if c.pending == 0 {
-			out = c.released(now, out)
-		}
 	}
 	return out
 }
@@ -243,9 +239,12 @@ func (c *Candidate) stepStandby(now Now, im *cluster.Image, oldestWrite time.Dur
 	if !ok {
 		return c.giveUpLease(out)
 	}
-	if claim, won := epoch.Won(im, c.cfg.Self.GetNonce(), c.keeper.Lease); won && c.problem == "" {
+	switch claim, won := epoch.Won(im, c.cfg.Self.GetNonce(), c.keeper.Lease); {
+	case won && c.problem == "":
 		c.phase, c.claim, c.lost, c.end, c.beaten = active, claim, false, epoch.End{}, nil
 		return append(out, Begin{Claim: claim})
+	case im.Controller != nil && im.Controller.Lease == c.keeper.Lease:
+		return c.giveUpLease(out) // it keeps a seat taken that nobody can act in
 	}
 	if c.phase == claiming {
 		if c.beaten == nil || !c.settled(im) {
@@ -271,7 +270,7 @@ func (c *Candidate) settled(im *cluster.Image) bool {
 // enlist puts the candidate key, so that others can see who would follow.
 func (c *Candidate) enlist(now time.Duration, im *cluster.Image, out []Action) []Action {
 	key := im.Keys.Candidate(c.keeper.Lease)
-	if im.Rev == 0 || im.ModRev(key) != 0 || c.problem != "" || im.Cluster == nil || !c.mayPut(now) {
+	if im.Rev == 0 || im.ModRev(key) != 0 || c.problem != "" || im.Cluster == nil || !c.mayPut(now, im) {
 		return out
 	}
 	r := &pb.CandidateRecord{
@@ -314,7 +313,7 @@ func (c *Candidate) self() *pb.ControllerRecord {
 
 // found writes the cluster key of a new prefix.
 func (c *Candidate) found(now time.Duration, im *cluster.Image, out []Action) []Action {
-	if !c.mayPut(now) {
+	if !c.mayPut(now, im) {
 		return out
 	}
 	k := im.Keys
@@ -324,9 +323,10 @@ func (c *Candidate) found(now time.Duration, im *cluster.Image, out []Action) []
 	}})
 }
 
-// mayPut claims the one put beside the seat that is on its way at a time.
-func (c *Candidate) mayPut(now time.Duration) bool {
-	if c.putting || now < c.putAgain {
+// mayPut claims the one put beside the seat that is on its way at a time. The
+// next one is not sent before the image shows what became of it.
+func (c *Candidate) mayPut(now time.Duration, im *cluster.Image) bool {
+	if c.putting || now < c.putAgain || im.Rev < c.putRev {
 		c.wakeAt(max(c.putAgain, now+grantPeriod))
 		return false
 	}
@@ -372,7 +372,7 @@ func (c *Candidate) stepActive(now Now, im *cluster.Image, oldestWrite time.Dura
 	if !ok {
 		return c.endTerm(epoch.End{Cause: pb.EndCause_END_CAUSE_SELF_FENCED, Reason: c.doubt(now.Mono, oldestWrite)}, ErrLeaseLost, out)
 	}
-	return out
+	return c.enlist(now.Mono, im, out) // it may have won before it came to that
 }
 
 // doubt says why the lease was not renewed.

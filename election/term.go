@@ -150,7 +150,9 @@ func (c *Candidate) take(now Now, im *cluster.Image, ev Event) []Action {
 	case Committed:
 		return c.committed(now, ev)
 	case Revoked:
-		c.pending--
+		if c.phase == releasing && ev.Lease == c.keeper.Lease {
+			return c.released(now)
+		}
 	case Stopped:
 		if c.phase == stopping {
 			return c.release(now, im)
@@ -209,21 +211,23 @@ func (c *Candidate) probed(ev Probed) []Action {
 }
 
 func (c *Candidate) committed(now Now, ev Committed) []Action {
+	ours := c.keeper != nil && ev.Commit.Txn.Then[0].Lease == c.keeper.Lease // not of a lease given up since
 	switch ev.Commit.Purpose {
 	case Found, Enlist:
 		c.putting = false
 		if ev.Err != nil {
 			c.putAgain = now.Mono + grantPeriod
+		} else {
+			c.putRev = ev.Result.Rev
 		}
 	case Release:
-		c.pending--
-		return nil
+		return c.giveUpLease(nil)
 	case Claim:
-		if c.phase == claiming {
+		if c.phase == claiming && ours {
 			c.claimed(now, ev)
 		}
 	}
-	if errors.Is(ev.Err, store.ErrLeaseNotFound) && c.keeper != nil && ev.Commit.Txn.Then[0].Lease == c.keeper.Lease {
+	if ours && errors.Is(ev.Err, store.ErrLeaseNotFound) {
 		return c.leaseGone()
 	}
 	return nil
@@ -280,26 +284,25 @@ func (c *Candidate) endTerm(end epoch.End, cause error, out []Action) []Action {
 }
 
 // release gives up the seat under the claim, and then the lease: deleting the
-// key alone would leave the lease behind.
+// key alone would leave the lease behind, and revoking the lease first would
+// leave the end out of the history.
 func (c *Candidate) release(now Now, im *cluster.Image) []Action {
-	c.phase, c.pending = releasing, 1
-	out := []Action{Revoke{Lease: c.keeper.Lease}}
-	if !c.lost {
-		c.pending++
-		txn := epoch.Release(im, c.claim, c.keeper.Lease, c.end, now.WallMs)
-		out = []Action{Commit{Purpose: Release, Txn: txn, Sent: now.Mono}, out[0]}
+	if c.lost {
+		return c.giveUpLease(nil)
 	}
-	return out
+	c.phase = releasing
+	txn := epoch.Release(im, c.claim, c.keeper.Lease, c.end, now.WallMs)
+	return []Action{Commit{Purpose: Release, Txn: txn, Sent: now.Mono}}
 }
 
 // giveUpLease drops a lease under which nothing is held.
 func (c *Candidate) giveUpLease(out []Action) []Action {
-	c.phase, c.pending = releasing, 1
+	c.phase = releasing
 	return append(out, Revoke{Lease: c.keeper.Lease})
 }
 
-func (c *Candidate) released(now Now, out []Action) []Action {
+func (c *Candidate) released(now Now) []Action {
 	c.phase, c.keeper, c.claim, c.beaten = noLease, nil, epoch.Claim{}, nil
 	c.retry = now.Mono
-	return c.stepNoLease(now, out)
+	return nil
 }
