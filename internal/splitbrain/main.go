@@ -85,7 +85,11 @@ func newWitness(etcd string, keys cluster.Keys, daemons []string, brokers int) (
 	}
 	c := w.command
 	for n := range brokers {
-		r, err := startRelay("", w.commandTaps(n+1, c))
+		listen, err := freeAddr()
+		if err != nil {
+			return nil, err
+		}
+		r, err := startRelay(listen, w.commandTaps(n+1, c))
 		if err != nil {
 			return nil, err
 		}
@@ -119,16 +123,21 @@ func (w *witness) ask(words []string) (string, error) {
 			return "", fmt.Errorf("no daemon %s", id)
 		})
 	case "control": // where the controller reaches this broker
-		return w.oneOf(words, func(id string) (string, error) { r, err := w.broker(id); return addrOf(r), err })
-	case "listens": // a broker listens there
-		if len(words) != 3 {
-			return "", errors.New("want a broker and an address")
-		}
-		r, err := w.broker(words[1])
-		if err == nil {
-			r.aim(words[2])
-		}
-		return "", err
+		return w.oneOf(words, func(id string) (string, error) {
+			r, err := w.broker(id)
+			if err != nil {
+				return "", err
+			}
+			return r.addr(), nil
+		})
+	case "listen": // where this broker has to listen for that
+		return w.oneOf(words, func(id string) (string, error) {
+			r, err := w.broker(id)
+			if err != nil {
+				return "", err
+			}
+			return r.target, nil
+		})
 	case "endpoint": // of this daemon's services
 		return w.oneOf(words, func(id string) (string, error) { return w.endpoint(ctx, id) })
 	case "active": // until this daemon is
@@ -170,17 +179,13 @@ func (w *witness) broker(id string) (*relay, error) {
 	return nil, fmt.Errorf("no broker %s", id)
 }
 
-func addrOf(r *relay) string {
-	if r == nil {
-		return ""
-	}
-	return r.addr()
-}
-
-// endpoint is where the daemon is reached, once it stands as a candidate.
+// endpoint is where the daemon is reached, once etcd knows of it.
 func (w *witness) endpoint(ctx context.Context, id string) (string, error) {
 	var at string
-	err := w.await(ctx, "daemon "+id+" to stand as a candidate", func() bool {
+	err := w.await(ctx, "daemon "+id+" to appear in etcd", func() bool {
+		if c := w.image.Controller; c != nil && c.Record.GetId() == id {
+			at = c.Record.GetEndpoint()
+		}
 		for _, c := range w.image.Candidates {
 			if c.Record.GetId() == id {
 				at = c.Record.GetEndpoint()

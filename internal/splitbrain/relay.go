@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"net"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -28,21 +30,17 @@ type relay struct {
 	listen net.Listener
 	server *grpc.Server
 	conn   *grpc.ClientConn
-	target chan string // one address, if it is not known from the start
+	target string
 	tap    func(method string) tap
 }
 
-// startRelay listens on a free port of loopback. Without a target connections
-// wait until aim names it. The tap of a method may be nil.
+// startRelay listens on a free port of loopback. The tap of a method may be
+// nil.
 func startRelay(target string, taps func(method string) tap) (*relay, error) {
-	r := &relay{target: make(chan string, 1), tap: taps}
-	if target != "" {
-		r.target <- target
-	}
+	r := &relay{target: target, tap: taps}
 	var err error
-	r.conn, err = grpc.NewClient("passthrough:///target",
+	r.conn, err = grpc.NewClient(target,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(r.dial),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)))
 	if err != nil {
 		return nil, err
@@ -61,22 +59,23 @@ func startRelay(target string, taps func(method string) tap) (*relay, error) {
 
 func (r *relay) addr() string { return r.listen.Addr().String() }
 
-// aim names the target, once.
-func (r *relay) aim(target string) { r.target <- target }
-
 func (r *relay) close() {
 	r.server.Stop()
 	_ = r.conn.Close()
 }
 
-func (r *relay) dial(ctx context.Context, _ string) (net.Conn, error) {
-	select {
-	case target := <-r.target:
-		r.target <- target
-		var d net.Dialer
-		return d.DialContext(ctx, "tcp", target)
-	case <-ctx.Done():
-		return nil, fmt.Errorf("target not known: %w", ctx.Err())
+// freeAddr is an address of loopback for somebody else to listen on. It is
+// outside of the range from which the system takes ports by itself, so nobody
+// gets it by chance in between.
+func freeAddr() (string, error) {
+	for {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(10000)))
+		if err == nil {
+			return l.Addr().String(), l.Close()
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return "", err
+		}
 	}
 }
 
