@@ -1,0 +1,225 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/controllerd/controllerd/broker"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestBadUsage(t *testing.T) {
+	for args, want := range map[string]string{
+		"":                                       "--id is required",
+		"--id 1":                                 "--daemons is required",
+		"--id x --daemons d:1":                   "invalid value \"x\"",
+		"--id 1 --daemons ,":                     "--daemons is required",
+		"--id 1 --daemons d:1 y":                 "unexpected argument \"y\"",
+		"--id 1 --daemons d:1 --delay t/0":       "want topic/partition=duration",
+		"--id 1 --daemons d:1 --delay t/0=x":     "invalid duration",
+		"--id 1 --daemons d:1 --delay t=1s":      "want topic/partition",
+		"--id 1 --daemons d:1 --hang t/-1":       "want topic/partition",
+		"--id 1 --daemons d:1 --fail a*b/1":      "topic name",
+		"--id 1 --daemons d:1 --session-ttl 0s":  "must be above 0",
+		"--id 1 --daemons d:1 --listen nonsense": "listen for commands",
+		"--id 1 --daemons d:1 --log /nowhere/x":  "open log of commands",
+		"--unknown":                              "not defined: -unknown",
+	} {
+		var stderr bytes.Buffer
+		if code := run(t.Context(), strings.Fields(args), io.Discard, &stderr); code == 0 || !strings.Contains(stderr.String(), want) {
+			t.Errorf("%q: exit code %d and\n%swant a mention of %q", args, code, stderr.String(), want)
+		}
+	}
+	var stderr bytes.Buffer
+	if code := run(t.Context(), []string{"-h"}, io.Discard, &stderr); code != 0 || !strings.Contains(stderr.String(), "-caught-up-after") {
+		t.Errorf("-h: exit code %d and\n%s", code, stderr.String())
+	}
+}
+
+func TestNodeUUID(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	of := func(args ...string) string {
+		t.Helper()
+		o, err := parse(append(args, "--daemons", "d:1"), io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, err := o.nodeUUID()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	if got := of("--id", "1", "--node-uuid", "mine", "--data-dir", dir); got != "mine" {
+		t.Errorf("told mine, got %s", got)
+	}
+	kept := of("--id", "1", "--data-dir", dir)
+	if again := of("--id", "1", "--data-dir", dir); kept == "" || again != kept {
+		t.Errorf("kept %q, then %q", kept, again)
+	}
+	derived := of("--id", "1")
+	if derived == kept || derived != of("--id", "1") || derived == of("--id", "2") {
+		t.Errorf("derived %s", derived)
+	}
+	o, err := parse([]string{"--id", "1", "--daemons", "d:1", "--data-dir", os.DevNull}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := o.nodeUUID(); err == nil {
+		t.Error("kept the uuid in a file that is no directory")
+	}
+}
+
+// daemon tells where the broker is reached.
+type daemon struct {
+	pb.UnimplementedBrokerServiceServer
+	control      chan string
+	unregistered chan struct{}
+}
+
+func (d *daemon) Register(_ context.Context, r *pb.RegisterRequest) (*pb.RegisterResponse, error) {
+	d.control <- r.GetControlAddress()
+	return &pb.RegisterResponse{ClusterUuid: "c", BrokerEpoch: 10, ControllerEpoch: 3}, nil
+}
+
+func (d *daemon) Unregister(context.Context, *pb.UnregisterRequest) (*pb.UnregisterResponse, error) {
+	close(d.unregistered)
+	return &pb.UnregisterResponse{}, nil
+}
+
+// TestRun is a whole life: register, obey and refuse, delay, hang and fail,
+// leave in order.
+func TestRun(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	d := &daemon{control: make(chan string, 1), unregistered: make(chan struct{})}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	pb.RegisterBrokerServiceServer(server, d)
+	go server.Serve(l)
+	defer server.Stop()
+
+	out, stdout := io.Pipe()
+	ended := make(chan int, 1)
+	args := strings.Fields("--id 1 --daemons " + l.Addr().String() + " --delay a/0=1ms --hang a/1 --fail a/2")
+	go func() { ended <- run(ctx, args, stdout, io.Discard) }()
+
+	conn, err := grpc.NewClient(<-d.control, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	stream, err := pb.NewCommandServiceClient(conn).Commands(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func(ce, be int64, partitions ...int32) {
+		t.Helper()
+		states := &pb.TopicStates{Topic: "a", TopicId: make([]byte, 16)}
+		for _, p := range partitions {
+			states.Partitions = append(states.Partitions, &pb.PartitionState{Partition: p, LeaderEpoch: 4, PartitionEpoch: 5, Leader: 1, Isr: []int32{1}, Replicas: []int32{1}})
+		}
+		cmd := &pb.Command{
+			Stamp: &pb.Stamp{ClusterUuid: "c", ControllerId: "c1", ControllerEpoch: ce, BrokerId: 1, BrokerEpoch: be},
+			Body:  &pb.Command_LeaderAndIsr{LeaderAndIsr: &pb.LeaderAndIsr{Topics: []*pb.TopicStates{states}}},
+		}
+		if err := stream.Send(&pb.CommandsRequest{Request: &pb.CommandsRequest_Command{Command: cmd}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The epoch of the registration may not be known yet: try until it is.
+	lines := bufio.NewScanner(out)
+	read := func() line {
+		t.Helper()
+		if !lines.Scan() {
+			t.Fatalf("no more lines: %v", lines.Err())
+		}
+		var l line
+		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
+			t.Fatalf("%s: %v", lines.Text(), err)
+		}
+		if age := time.Since(l.Time); age < 0 || age > time.Minute {
+			t.Errorf("time of %s", lines.Text())
+		}
+		l.Time = time.Time{}
+		return l
+	}
+	base := line{Command: "LEADER_AND_ISR", Sender: "c1", CE: 3, BE: 10}
+	unknown := base
+	unknown.Partition, unknown.Result = -1, "UNAVAILABLE"
+	send(3, 10, 0, 1, 2)
+	got := read()
+	for ; got.Result == unknown.Result; got = read() {
+		send(3, 10, 0, 1, 2)
+	}
+	for p := range int32(3) {
+		want := base
+		want.Topic, want.Partition, want.LE, want.PE, want.Result = "a", p, 4, 5, "ADMITTED"
+		if !equal(got, want) {
+			t.Errorf("line %+v, want %+v", got, want)
+		}
+		if p < 2 {
+			got = read()
+		}
+	}
+	send(2, 10, 0)
+	stale := base
+	stale.CE, stale.Partition, stale.Result = 2, -1, "STALE_CONTROLLER_EPOCH"
+	if got := read(); !equal(got, stale) {
+		t.Errorf("line %+v, want %+v", got, stale)
+	}
+	results := map[int32]pb.PartitionResult{}
+	for len(results) < 2 {
+		m, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range m.GetResults().GetOutcomes() {
+			results[o.GetPartition()] = o.GetResult()
+		}
+	}
+	if results[0] != pb.PartitionResult_PARTITION_RESULT_APPLIED || results[2] != pb.PartitionResult_PARTITION_RESULT_FAILED {
+		t.Errorf("results %v", results)
+	}
+	cancel()
+	if code := <-ended; code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	<-d.unregistered
+}
+
+func equal(a, b line) bool {
+	x, errX := json.Marshal(a)
+	y, errY := json.Marshal(b)
+	return errX == nil && errY == nil && bytes.Equal(x, y)
+}
+
+type brokenWriter struct{}
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+func TestBrokenLog(t *testing.T) {
+	r := newRecorder(brokenWriter{})
+	r.observe(broker.Observation{})
+	if err := r.close(); err == nil {
+		t.Error("lost lines without a word")
+	}
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/controllerd/controllerd/broker"
+	"github.com/controllerd/controllerd/cluster"
+	"github.com/controllerd/controllerd/internal/demobroker"
+)
+
+// options are what the flags say.
+type options struct {
+	broker        broker.Config
+	dataDir       string
+	log           string
+	caughtUpAfter time.Duration
+	faults        faults
+}
+
+func parse(args []string, stderr io.Writer) (*options, error) {
+	o := &options{faults: faults{delay: map[string]time.Duration{}, hang: map[string]bool{}, fail: map[string]bool{}}}
+	fs := flag.NewFlagSet("broker", flag.ContinueOnError)
+	fs.SetOutput(io.Discard) // the caller prints the error, once
+	fs.Usage = func() {
+		fs.SetOutput(stderr)
+		fmt.Fprintln(stderr, "usage: broker --id N --daemons host:port[,host:port...] [flags]")
+		fs.PrintDefaults()
+		fs.SetOutput(io.Discard)
+	}
+	id := fs.Int64("id", -1, "broker `id`, 0 and above (required)")
+	daemons := fs.String("daemons", "", "`addresses` of daemons, separated by commas (required)")
+	fs.StringVar(&o.broker.NodeUUID, "node-uuid", "", "`uuid` of the node that owns the id (default: kept in --data-dir, else derived from host name and id)")
+	fs.StringVar(&o.dataDir, "data-dir", "", "`directory` that keeps the node uuid")
+	fs.StringVar(&o.broker.ControlListen, "listen", broker.DefaultControlListen, "`address` to serve commands on")
+	fs.StringVar(&o.broker.AdvertiseControl, "advertise", "", "`address` where the controller reaches that (default: the same)")
+	fs.StringVar(&o.broker.Rack, "rack", "", "failure `domain`")
+	fs.DurationVar(&o.broker.SessionTTL, "session-ttl", broker.DefaultSessionTTL, "how long a silent broker counts as live")
+	fs.StringVar(&o.log, "log", "", "`file` to append decisions on commands to (default: standard output)")
+	fs.DurationVar(&o.caughtUpAfter, "caught-up-after", demobroker.DefaultCaughtUpAfter, "how long a follower that is back takes to catch up")
+	fs.Func("delay", "`topic/partition=duration` by which a new leader epoch is applied late (repeatable)", o.faults.addDelay)
+	fs.Func("hang", "`topic/partition` that is applied only when something newer cancels it (repeatable)", mark(o.faults.hang))
+	fs.Func("fail", "`topic/partition` that always fails (repeatable)", mark(o.faults.fail))
+	if err := fs.Parse(args); err != nil {
+		return nil, err
+	}
+	var faults []error
+	if fs.NArg() > 0 {
+		faults = append(faults, fmt.Errorf("unexpected argument %q", fs.Arg(0)))
+	}
+	if *id < 0 || *id > math.MaxInt32 {
+		faults = append(faults, errors.New("--id is required, 0 and above"))
+	}
+	o.broker.ID = cluster.BrokerID(*id)
+	for d := range strings.SplitSeq(*daemons, ",") {
+		if d = strings.TrimSpace(d); d != "" {
+			o.broker.Daemons = append(o.broker.Daemons, d)
+		}
+	}
+	if len(o.broker.Daemons) == 0 {
+		faults = append(faults, errors.New("--daemons is required"))
+	}
+	if o.caughtUpAfter <= 0 || o.broker.SessionTTL <= 0 {
+		faults = append(faults, errors.New("--caught-up-after and --session-ttl must be above 0"))
+	}
+	return o, errors.Join(faults...)
+}
+
+// nodeUUID is the uuid of the node: the same each time that the process starts.
+func (o *options) nodeUUID() (string, error) {
+	if o.broker.NodeUUID != "" {
+		return o.broker.NodeUUID, nil
+	}
+	if o.dataDir == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return "", fmt.Errorf("derive the node uuid: %w", err)
+		}
+		name := fmt.Sprintf("controllerd:example:%s:%d", host, o.broker.ID)
+		return uuid.NewSHA1(uuid.NameSpaceURL, []byte(name)).String(), nil
+	}
+	file := filepath.Join(o.dataDir, "node-uuid")
+	data, err := os.ReadFile(file)
+	if err == nil {
+		return strings.TrimSpace(string(data)), nil
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("read the node uuid: %w", err)
+	}
+	id := uuid.NewString()
+	if err := os.MkdirAll(o.dataDir, 0o755); err != nil {
+		return "", fmt.Errorf("keep the node uuid: %w", err)
+	}
+	if err := os.WriteFile(file, []byte(id+"\n"), 0o644); err != nil {
+		return "", fmt.Errorf("keep the node uuid: %w", err)
+	}
+	return id, nil
+}
+
+// faults are what goes wrong on purpose, by "topic/partition".
+type faults struct {
+	delay      map[string]time.Duration
+	hang, fail map[string]bool
+}
+
+func (f *faults) addDelay(arg string) error {
+	name, value, ok := strings.Cut(arg, "=")
+	if !ok {
+		return errors.New("want topic/partition=duration")
+	}
+	if err := checkPartition(name); err != nil {
+		return err
+	}
+	d, err := time.ParseDuration(value)
+	if err != nil {
+		return err
+	}
+	f.delay[name] = d
+	return nil
+}
+
+func mark(set map[string]bool) func(string) error {
+	return func(name string) error {
+		set[name] = true
+		return checkPartition(name)
+	}
+}
+
+func checkPartition(name string) error {
+	topic, index, ok := strings.Cut(name, "/")
+	if n, err := strconv.ParseInt(index, 10, 32); !ok || err != nil || n < 0 {
+		return errors.New("want topic/partition")
+	}
+	return cluster.ValidateTopicName(topic)
+}
+
+// apply is called before a partition's new leader epoch is applied.
+func (f *faults) apply(ctx context.Context, s broker.PartitionState) error {
+	name := fmt.Sprintf("%s/%d", s.Topic, s.Partition.Index)
+	if f.fail[name] {
+		return errors.New("told to fail")
+	}
+	if f.hang[name] {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	if d := f.delay[name]; d > 0 {
+		select {
+		case <-time.After(d):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
