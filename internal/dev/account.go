@@ -92,8 +92,8 @@ func (a *account) watched(t time.Time, b store.Batch) {
 	first := a.im.Rev == 0
 	a.check.Watched(a.at(t), b)
 	events := a.im.Apply(b)
-	if first {
-		a.before = a.im.Epoch
+	if first { // of an earlier run
+		a.before, events = a.im.Epoch, nil
 	}
 	a.seat(t)
 	for _, ev := range events {

@@ -204,6 +204,9 @@ func (p *parts) greet() {
 	now, addresses := time.Now(), p.daemonAddresses()
 	p.book.put(func(a *account) {
 		a.announce(now, "etcd at %s, its data in %s", p.etcd, data)
+		if a.before > 0 {
+			a.announce(now, "going on after epoch %d with %d topics", a.before, len(a.im.Topics))
+		}
 		for i, address := range addresses {
 			a.announce(now, "controller %s at %s", daemonID(i), address)
 		}
