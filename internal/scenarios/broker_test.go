@@ -54,6 +54,9 @@ func (w *world) broker(id cluster.BrokerID, opts ...brokerOption) *node {
 	for _, d := range w.daemons {
 		cfg.Daemons = append(cfg.Daemons, d.Endpoint)
 	}
+	for _, p := range w.processes {
+		cfg.Daemons = append(cfg.Daemons, p.endpoint)
+	}
 	w.mu.Unlock()
 	for _, o := range opts {
 		o(n, &cfg)
@@ -187,18 +190,18 @@ func (w *world) tryCreate(ctx context.Context, name string, partitions, rf int32
 func (w *world) someAdmin(n int) pb.AdminServiceClient {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var live []*daemon
+	var live []pb.AdminServiceClient
 	for _, d := range w.daemons {
-		d.mu.Lock()
-		if !d.ended {
-			live = append(live, d)
+		if d.alive() {
+			live = append(live, d.admin)
 		}
-		d.mu.Unlock()
 	}
-	if len(live) == 0 {
-		return w.daemons[0].admin
+	for _, p := range w.processes {
+		if p.alive() {
+			live = append(live, p.admin)
+		}
 	}
-	return live[n%len(live)].admin
+	return live[n%len(live)]
 }
 
 // keepCreating creates small topics, one after the other, until the function
@@ -323,4 +326,3 @@ func (w *world) offline() (n int) {
 }
 
 var _ broker.Handler = (*node)(nil)
-

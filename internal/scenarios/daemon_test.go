@@ -47,6 +47,10 @@ func withTTL(d time.Duration) daemonOption {
 	return func(_ *daemon, cfg *localcluster.DaemonConfig) { cfg.LeaseTTL = d }
 }
 
+func listen(addr string) daemonOption {
+	return func(_ *daemon, cfg *localcluster.DaemonConfig) { cfg.Listen = addr }
+}
+
 // proxied puts a proxy between the daemon and etcd.
 func proxied() daemonOption {
 	return func(d *daemon, cfg *localcluster.DaemonConfig) {
@@ -155,6 +159,12 @@ func (d *daemon) finish(end func()) {
 	if !ended {
 		end()
 	}
+}
+
+func (d *daemon) alive() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return !d.ended
 }
 
 // problems is what the daemon says is wrong.

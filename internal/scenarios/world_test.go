@@ -15,6 +15,7 @@ import (
 	"github.com/controllerd/controllerd/epoch"
 	"github.com/controllerd/controllerd/internal/etcdtest"
 	"github.com/controllerd/controllerd/store"
+	"github.com/controllerd/controllerd/store/etcdstore"
 )
 
 const (
@@ -35,20 +36,23 @@ type world struct {
 	t      *testing.T
 	etcd   *etcdtest.Cluster
 	client *clientv3.Client
+	store  store.Store
 	keys   cluster.Keys
 	tape   *tape
 	log    *logBuffer
 
-	mu      sync.Mutex
-	daemons []*daemon
-	brokers []*node
-	made    map[string]bool // topics whose creation was answered
+	mu        sync.Mutex
+	daemons   []*daemon
+	processes []*process
+	brokers   []*node
+	made      map[string]bool // topics whose creation was answered
 }
 
 func newWorld(t *testing.T, opts ...etcdtest.Option) *world {
 	t.Helper()
 	w := &world{t: t, etcd: etcdtest.Start(t, opts...), keys: cluster.KeysOf(clusterName), log: &logBuffer{}, made: map[string]bool{}}
 	w.client = w.etcd.Client(t)
+	w.store = etcdstore.New(w.client)
 	w.tape = startTape(t, w.client, w.keys)
 	t.Cleanup(w.end)
 	return w
@@ -60,7 +64,7 @@ func (w *world) end() {
 		w.judge()
 	}
 	w.mu.Lock()
-	daemons, brokers := w.daemons, w.brokers
+	daemons, processes, brokers := w.daemons, w.processes, w.brokers
 	w.mu.Unlock()
 	for _, b := range brokers {
 		b.kill()
@@ -68,10 +72,12 @@ func (w *world) end() {
 	for _, d := range daemons {
 		d.kill()
 	}
+	for _, p := range processes {
+		p.kill()
+	}
 	w.tape.stop()
 	if w.t.Failed() {
-		w.t.Logf("history of etcd:\n%s", w.tape.describe())
-		w.t.Logf("log:\n%s", w.log.String())
+		w.t.Logf("history of etcd:\n%s\nlog:\n%s", w.tape.describe(), w.log.String())
 	}
 }
 
@@ -133,7 +139,7 @@ func (w *world) remove(key string, opts ...clientv3.OpOption) store.Rev {
 // revoke ends a lease by hand, whether it still is or not.
 func (w *world) revoke(lease store.LeaseID) {
 	w.t.Helper()
-	if err := w.etcd.Store(w.t).Revoke(w.call(), lease); err != nil {
+	if err := w.store.Revoke(w.call(), lease); err != nil {
 		w.t.Fatalf("revoke lease %x: %v", lease, err)
 	}
 }
@@ -145,7 +151,7 @@ func (w *world) leaseLives(lease store.LeaseID) bool {
 	if err != nil {
 		w.t.Fatalf("look up lease %x: %v", lease, err)
 	}
-	return resp.TTL > 0
+	return resp.TTL >= 0 // -1 if it is gone
 }
 
 // seat is the claim that etcd shows, and the id of the daemon that won it.

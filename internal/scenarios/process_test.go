@@ -1,0 +1,164 @@
+package scenarios
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/controllerd/controllerd/cluster"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+)
+
+// programDir is where the program was built, if it was.
+var programDir string
+
+// program builds controllerd once for all tests.
+var program = sync.OnceValues(func() (path string, err error) {
+	if programDir, err = os.MkdirTemp("", "scenarios"); err != nil {
+		return "", err
+	}
+	path = filepath.Join(programDir, "controllerd")
+	build := exec.Command("go", "build", "-o", path, "github.com/controllerd/controllerd/cmd/controllerd")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build controllerd: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	_ = os.RemoveAll(programDir)
+	os.Exit(code)
+}
+
+// process is a daemon as a process of its own.
+type process struct {
+	w        *world
+	id       string
+	endpoint string
+	admin    pb.AdminServiceClient
+	cmd      *exec.Cmd
+	exited   chan struct{} // closed when the process is gone
+}
+
+// process starts a daemon and waits until it is a candidate.
+func (w *world) process(id string) *process {
+	w.t.Helper()
+	path, err := program()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	p := &process{w: w, id: id, exited: make(chan struct{})}
+	p.cmd = exec.Command(path, "serve", "--etcd-endpoints", w.etcd.Endpoint(), "--cluster", clusterName,
+		"--id", id, "--listen", "127.0.0.1:0", "--lease-ttl", ttl.String())
+	p.cmd.Stderr = prefixed{w.log, "process " + id + ": "}
+	if err := p.cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	go func() {
+		defer close(p.exited)
+		_ = p.cmd.Wait()
+	}()
+	w.t.Cleanup(p.kill)
+	w.await(id+" is a candidate", limit, func() bool {
+		w.tape.look(func(im *cluster.Image) {
+			for _, c := range im.Candidates {
+				if c.Record.GetId() == id {
+					p.endpoint = c.Record.GetEndpoint()
+				}
+			}
+		})
+		return p.endpoint != ""
+	})
+	p.admin = pb.NewAdminServiceClient(dial(w.t, p.endpoint))
+	w.mu.Lock()
+	w.processes = append(w.processes, p)
+	w.mu.Unlock()
+	return p
+}
+
+func (p *process) signal(s syscall.Signal) {
+	p.w.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		p.w.t.Fatalf("send %v to %s: %v", s, p.id, err)
+	}
+}
+
+// freeze stops the process and waits until it has stopped.
+func (p *process) freeze() {
+	p.w.t.Helper()
+	p.signal(syscall.SIGSTOP)
+	p.w.await(p.id+" is stopped", soon, func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+		_, state, ok := bytes.Cut(stat, []byte(") "))
+		return err != nil || ok && state[0] == 'T'
+	})
+}
+
+func (p *process) thaw() {
+	p.w.t.Helper()
+	p.signal(syscall.SIGCONT)
+}
+
+// kill ends the process if it still runs.
+func (p *process) kill() {
+	p.signal(syscall.SIGKILL)
+	<-p.exited
+}
+
+func (p *process) alive() bool {
+	select {
+	case <-p.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// prefixed marks what a process logs.
+type prefixed struct {
+	log    *logBuffer
+	prefix string
+}
+
+func (p prefixed) Write(b []byte) (int, error) {
+	if _, err := p.log.Write(slices.Concat([]byte(p.prefix), b)); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// seated waits until etcd shows a seat of an epoch of at least min.
+func (w *world) seated(least cluster.Epoch, within time.Duration) (id string) {
+	w.t.Helper()
+	w.await(fmt.Sprintf("somebody holds the seat under epoch %d or above", least), within, func() bool {
+		claim, who := w.seat()
+		id = who
+		return claim.Epoch >= least
+	})
+	return id
+}
+
+// obeyed waits until every live broker has accepted a command of an epoch.
+func (w *world) obeyed(e cluster.Epoch, within time.Duration) {
+	w.t.Helper()
+	w.mu.Lock()
+	brokers := slices.Clone(w.brokers)
+	w.mu.Unlock()
+	w.await(fmt.Sprintf("every broker obeys epoch %d", e), within, func() bool {
+		for _, b := range brokers {
+			if b.alive() && b.ControllerEpoch() < e {
+				return false
+			}
+		}
+		return true
+	})
+}

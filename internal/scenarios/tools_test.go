@@ -1,0 +1,107 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+
+	etcdpb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/controllerd/controllerd/cluster"
+	"github.com/controllerd/controllerd/internal/etcdtest"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+)
+
+// resources are what a term could leave behind.
+type resources struct {
+	goroutines, leases, watchers int
+	streams                      int64 // of commands, at all brokers
+}
+
+func (w *world) resources() resources {
+	r := resources{goroutines: runtime.NumGoroutine(), leases: len(w.etcd.Leases(w.call())), watchers: w.etcd.Watchers()}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, b := range w.brokers {
+		r.streams += b.streams.Load()
+	}
+	return r
+}
+
+// backTo waits until nothing more is held than before, but for a few
+// goroutines that come and go with calls.
+func (w *world) backTo(base resources) {
+	w.t.Helper()
+	var now resources
+	if !poll(limit, func() bool {
+		now = w.resources()
+		return now.goroutines <= base.goroutines+10 && now.leases <= base.leases && now.watchers <= base.watchers && now.streams <= base.streams
+	}) {
+		stacks := make([]byte, 1<<20)
+		w.t.Fatalf("%+v are left, before there were %+v\n%s", now, base, stacks[:runtime.Stack(stacks, true)])
+	}
+}
+
+// writes reports whether a transaction puts a key that begins with prefix.
+func writes(prefix string) func(any) bool {
+	return func(msg any) bool {
+		txn, ok := msg.(*etcdpb.TxnRequest)
+		if !ok {
+			return false
+		}
+		for _, op := range txn.Success {
+			if strings.HasPrefix(string(op.GetRequestPut().GetKey()), prefix) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// holdClaims keeps back the transactions with which a daemon would win.
+func holdClaims(d *daemon) *etcdtest.Fault {
+	return d.faults.Add(etcdtest.Rule{Effect: etcdtest.Hold, Method: "Txn", Match: writes(d.w.keys.ControllerEpoch())})
+}
+
+// preload writes topics of one partition each by hand, as a cluster would
+// have left them whose brokers are all away.
+func (w *world) preload(topics int, brokers int32) {
+	w.t.Helper()
+	const perTxn = 60
+	var ops []clientv3.Op
+	flush := func() {
+		resp, err := w.client.Txn(context.Background()).Then(ops...).Commit()
+		if err != nil {
+			w.t.Fatalf("preload: %v", err)
+		}
+		w.tape.byHand(resp.Header.Revision)
+		ops = nil
+	}
+	cfg := &pb.ClusterRecord{Uuid: "11111111-2222-4333-8444-555555555555", Format: 1}
+	ops = append(ops, clientv3.OpPut(w.keys.Cluster(), string(encode(w.t, cfg))))
+	flush()
+	for i := range topics {
+		name := fmt.Sprint("topic-", i)
+		id := cluster.TopicID{1, 2, byte(i >> 24), byte(i >> 16), byte(i >> 8), byte(i)}
+		p := &pb.PartitionRecord{Leader: int32(cluster.NoLeader), Cause: pb.ChangeCause_CHANGE_CAUSE_CREATED}
+		for r := range min(brokers, 3) {
+			p.Replicas = append(p.Replicas, (int32(i)+r)%brokers)
+		}
+		p.Isr = p.Replicas
+		topic := &pb.TopicRecord{
+			TopicId: id[:], PartitionsWanted: 1, PartitionsMade: 1, ReplicationFactor: int32(len(p.Replicas)), BlockSize: cluster.DefaultBlockSize,
+		}
+		block := w.keys.Block(cluster.BlockID{Topic: id})
+		ops = append(ops,
+			clientv3.OpPut(block, string(encode(w.t, &pb.PartitionBlock{Partitions: []*pb.PartitionRecord{p}}))),
+			clientv3.OpPut(w.keys.Topic(name), string(encode(w.t, topic))))
+		if len(ops) == 2*perTxn {
+			flush()
+		}
+	}
+	if len(ops) > 0 {
+		flush()
+	}
+}
