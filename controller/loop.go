@@ -110,6 +110,10 @@ func (l *Loop) Idle() bool {
 	return l.active && l.plan == nil && l.machine.Agenda() == 0 && len(l.requests) == 0 && l.pusher.Pending() == 0
 }
 
+// Sweep makes the agenda anew from the image, and returns by how many
+// partitions it differs from the one that was kept: anything but 0 is a bug.
+func (l *Loop) Sweep() int { return l.machine.Reset() }
+
 // Quiet is when the claim must not be acted on any more: what has not left the
 // process by then must not leave it.
 func (l *Loop) Quiet() time.Duration {
