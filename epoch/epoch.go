@@ -51,9 +51,10 @@ func Won(im *cluster.Image, nonce string, lease store.LeaseID) (Claim, bool) {
 }
 
 // Mint is the transaction that wins the seat and raises the epoch, in one. It
-// fails if somebody holds the seat, or if the epoch key is not the one that
-// the image shows. The new epoch is above every one seen anywhere, so a lost
-// epoch key cannot make it fall.
+// fails if somebody holds the seat, if the epoch key is not the one that the
+// image shows, or if the epoch was won before: a claim from an old image may
+// arrive late, and find the epoch key missing as it was then. The new epoch is
+// above every one seen anywhere, so a lost epoch key cannot make it fall.
 func Mint(im *cluster.Image, who *pb.ControllerRecord, nowMs int64) store.Txn {
 	k := im.Keys
 	next := im.MaxEpoch() + 1
@@ -68,6 +69,7 @@ func Mint(im *cluster.Image, who *pb.ControllerRecord, nowMs int64) store.Txn {
 		If: []store.Cond{
 			store.Missing(k.Controller()),
 			store.ModRevIs(k.ControllerEpoch(), im.EpochRev),
+			store.Missing(k.Term(next)),
 		},
 		Then: []store.Op{
 			store.PutLeased(k.Controller(), cluster.Encode(who), store.LeaseID(who.GetLease())),
