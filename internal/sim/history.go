@@ -18,7 +18,8 @@ import (
 type history struct {
 	edited map[store.Rev]bool
 	seat   cluster.Epoch // of the term that holds it, 0: empty
-	epoch  cluster.Epoch // the highest that the epoch key ever had
+	epoch  cluster.Epoch // the highest that was ever won
+	key    cluster.Epoch // what the epoch key holds, also if by hand; 0: missing
 	terms  map[cluster.Epoch]*pb.TermRecord
 
 	live        map[cluster.BrokerID]cluster.BrokerEpoch
@@ -100,16 +101,15 @@ func (c *Checker) listed(at time.Duration, b store.Batch) {
 	for _, ch := range b.Changes {
 		held = held || ch.KV.Key == c.keys.Controller()
 		if ch.KV.Key == c.keys.ControllerEpoch() {
-			if e := epochOf(ch); e < h.epoch {
-				c.violated(ErrEpochFell, at, "from %d to %d", h.epoch, e)
-			} else {
-				h.epoch = e
+			h.key = epochOf(ch)
+			if h.key < h.epoch {
+				c.violated(ErrEpochFell, at, "from %d to %d", h.epoch, h.key)
 			}
 		}
 	}
 	h.seat = 0
 	if held {
-		h.seat = h.epoch
+		h.seat, h.epoch = h.key, max(h.epoch, h.key)
 	}
 	for _, ch := range b.Changes {
 		c.change(transaction{at: at, rev: b.Rev, trusted: true}, ch)
@@ -123,8 +123,8 @@ func (c *Checker) takeSeat(t transaction) {
 		switch {
 		case t.unminted:
 			c.violated(ErrEpochFell, t.at, "epoch key deleted at revision %d", t.rev)
-		case t.minted != 0 && t.minted <= h.epoch:
-			c.violated(ErrEpochFell, t.at, "from %d to %d at revision %d", h.epoch, t.minted, t.rev)
+		case t.minted != 0 && t.minted <= max(h.epoch, h.key):
+			c.violated(ErrEpochFell, t.at, "from %d to %d at revision %d", max(h.epoch, h.key), t.minted, t.rev)
 		case t.minted != 0 && !t.won:
 			c.violated(ErrEpochFell, t.at, "rose to %d at revision %d, but nobody took the seat", t.minted, t.rev)
 		case t.won && t.minted == 0:
@@ -133,12 +133,15 @@ func (c *Checker) takeSeat(t transaction) {
 			c.violated(ErrEpochFell, t.at, "seat of epoch %d taken at revision %d while it was held", t.before, t.rev)
 		}
 	}
-	h.epoch = max(h.epoch, t.minted)
 	switch {
 	case t.won && t.minted != 0:
 		h.seat = t.minted
+		h.epoch = max(h.epoch, t.minted)
 	case t.left:
 		h.seat = 0
+	}
+	if t.minted != 0 || t.unminted {
+		h.key = t.minted
 	}
 }
 

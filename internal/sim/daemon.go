@@ -1,0 +1,307 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/controllerd/controllerd/cluster"
+	"github.com/controllerd/controllerd/controller"
+	"github.com/controllerd/controllerd/election"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+	"github.com/controllerd/controllerd/rpc"
+	"github.com/controllerd/controllerd/store"
+	"github.com/controllerd/controllerd/store/memstore"
+)
+
+// simDaemon is one process of a daemon: a Loop, and what Run does around it.
+type simDaemon struct {
+	process
+	index    int
+	id       string
+	endpoint string
+	loop     *controller.Loop
+	uptime   time.Duration // its clock was at 0
+	quiet    time.Duration
+
+	inbox    []controller.Event
+	due      bool  // a step is
+	alarm    int64 // of the newest wake
+	cancels  []func()
+	rev      store.Rev
+	watch    *watch
+	streams  map[rpc.StreamID]*stream
+	requests int64
+	replies  map[int64]func(rpc.Answer)
+	waiters  []waiter
+	calls    []*rpcCall // that it serves
+	known    map[string]store.Rev
+}
+
+// waiter waits for something in the image.
+type waiter struct {
+	until time.Duration
+	cond  func(rpc.View) bool
+	fn    func()
+}
+
+func (w *World) startDaemon(i int) {
+	if old := w.daemons[i]; old != nil && !old.dead {
+		return
+	}
+	w.births++
+	id := fmt.Sprintf("c%d", i+1)
+	d := &simDaemon{
+		process: process{w: w, name: fmt.Sprintf("%s#%d", id, w.births)},
+		index:   i, id: id, endpoint: id,
+		uptime:  w.now - w.upTo(time.Hour),
+		streams: map[rpc.StreamID]*stream{},
+		replies: map[int64]func(rpc.Answer){},
+		known:   map[string]store.Rev{},
+	}
+	if w.p.oneID {
+		d.id = "c"
+	}
+	random := rand.New(rand.NewPCG(w.rng.Uint64(), 2))
+	d.loop = controller.NewLoop(controller.LoopConfig{
+		Keys: w.keys,
+		Election: election.Config{
+			Self:        &pb.ControllerRecord{Id: d.id, Nonce: d.name, Endpoint: d.endpoint, StartedMs: w.wallMs()},
+			TTL:         w.p.ttl,
+			ClusterUUID: "cluster of " + d.name,
+			Rand:        random,
+		},
+		Rand:     random,
+		TakenOut: w.cfg.Loop,
+	})
+	w.daemons[i] = d
+	w.tracef("%s: starts", d.name)
+	d.post(nil)
+	d.follow()
+	d.compare()
+}
+
+// kill ends the process. What it has sent travels on.
+func (d *simDaemon) kill() {
+	w := d.w
+	d.dead = true
+	w.tracef("%s: killed", d.name)
+	if d.watch != nil {
+		w.etcd.drop(d.watch)
+	}
+	for _, s := range d.openStreams() {
+		s.daemonGone()
+	}
+	for _, c := range slices.Clone(d.calls) {
+		c.serverGone()
+	}
+}
+
+// clock is the daemon's monotonic clock.
+func (d *simDaemon) clock() time.Duration { return d.w.now - d.uptime }
+
+// mayAct is asked right before a call or a command leaves.
+func (d *simDaemon) mayAct() bool { return d.clock() < d.quiet }
+
+// holdsSeat reports whether it acts under the claim that etcd holds.
+func (d *simDaemon) holdsSeat() bool {
+	claim, active := d.loop.Active()
+	read, err := d.w.etcd.model.Get(d.w.keys.Controller())
+	return active && err == nil && len(read.KVs) == 1 && read.KVs[0].ModRev == claim.Rev
+}
+
+// post puts an event into the queue; nil only wakes the loop.
+func (d *simDaemon) post(ev controller.Event) {
+	if ev != nil {
+		d.inbox = append(d.inbox, ev)
+	}
+	if !d.due {
+		d.due = true
+		d.after(d.w.upTo(time.Millisecond), nil, d.step)
+	}
+}
+
+// step is one turn of the goroutine that owns the loop.
+func (d *simDaemon) step() {
+	events := d.inbox
+	d.due, d.inbox = false, nil
+	actions := d.loop.Step(election.Now{Mono: d.clock(), WallMs: d.w.wallMs()}, events...)
+	d.quiet = d.loop.Quiet()
+	for _, a := range actions {
+		d.do(a)
+	}
+	d.look()
+	d.alarm++
+	alarm := d.alarm
+	d.after(max(d.loop.Wake()-d.clock(), time.Millisecond), nil, func() {
+		if alarm == d.alarm {
+			d.post(nil)
+		}
+	})
+}
+
+// leave lets something go out. If a freeze comes in between, the check whether
+// it may may have been made before or after it.
+func (d *simDaemon) leave(l *lane, fn func(allowed bool)) {
+	checked := d.w.chance(0.3)
+	d.after(d.w.upTo(200*time.Microsecond), l, func() { fn(checked || d.mayAct()) })
+}
+
+func (d *simDaemon) do(a controller.Action) {
+	switch a := a.(type) {
+	case controller.Commit:
+		d.leave(nil, func(allowed bool) { d.commit(a, allowed) })
+	case controller.Read:
+		d.get(a.Keys, func(read store.Snapshot, err error) {
+			d.post(controller.ReadBack{Chunk: a.Chunk, Read: read, Err: err})
+		})
+	case controller.Fetch:
+		d.get(a.Keys, func(read store.Snapshot, err error) {
+			d.post(controller.Fetched{Keys: a.Keys, Read: read, Err: err})
+		})
+	case controller.Elect:
+		d.elect(a.Action)
+	case controller.Push:
+		d.push(a.Action)
+	case controller.Answer:
+		if reply := d.replies[a.ID]; reply != nil {
+			delete(d.replies, a.ID)
+			reply(a.Answer)
+		}
+	}
+}
+
+func (d *simDaemon) get(keys []string, done func(store.Snapshot, error)) {
+	call(d, election.CallTimeout, func(m *memstore.Model) (store.Snapshot, error) { return m.Get(keys...) }, done)
+}
+
+// commit runs one transaction of the term.
+func (d *simDaemon) commit(a controller.Commit, allowed bool) {
+	if !allowed {
+		d.post(controller.Committed{Chunk: a.Chunk, Err: rpc.ErrQuiet})
+		return
+	}
+	txn := a.Txn
+	if d.w.cfg.Loop.Settled.IsOpen() {
+		txn = d.trusting(txn)
+	}
+	cancel := d.txn(txn, func(res store.Result, err error) {
+		if err == nil && res.Succeeded {
+			for _, op := range txn.Then {
+				d.known[op.Key] = res.Rev
+			}
+		}
+		d.post(controller.Committed{Chunk: a.Chunk, Result: res, Err: err})
+	})
+	d.cancels = append(d.cancels, cancel)
+}
+
+func (d *simDaemon) txn(txn store.Txn, done func(store.Result, error)) (cancel func()) {
+	return call(d, election.CallTimeout, func(m *memstore.Model) (store.Result, error) {
+		res, err := m.Txn(txn)
+		d.w.tracef("txn of %s: %s: succeeded %v at %d, %v", d.name, d.w.txnText(txn), res.Succeeded, res.Rev, err)
+		return res, err
+	}, done)
+}
+
+// trusting compares blocks with the revisions that the daemon's own writes got,
+// where they are newer than the image: what a controller would do that goes on
+// from the replies, without waiting for the image.
+func (d *simDaemon) trusting(txn store.Txn) store.Txn {
+	conds := make([]store.Cond, len(txn.If))
+	for i, c := range txn.If {
+		if c.Field == store.ModRev && strings.HasPrefix(c.Key, d.w.keys.Prefix()+"partitions/") {
+			c.Rev = max(c.Rev, d.known[c.Key])
+		}
+		conds[i] = c
+	}
+	return store.Txn{If: conds, Then: txn.Then}
+}
+
+func (d *simDaemon) elect(a election.Action) {
+	answer := func(ev election.Event) { d.post(controller.Elected{Event: ev}) }
+	switch a := a.(type) {
+	case election.Begin:
+		d.cancels = nil
+		d.w.tracef("%s: active, epoch %d", d.name, a.Claim.Epoch)
+	case election.Stop:
+		d.w.tracef("%s: not active any more, epoch %d: %v %s", d.name, a.Claim.Epoch, a.Cause, a.End.Reason)
+		for _, cancel := range d.cancels {
+			d.after(0, nil, cancel)
+		}
+		d.cancels = nil
+	case election.Grant:
+		call(d, election.CallTimeout, func(m *memstore.Model) (store.Lease, error) { return m.Grant(d.w.now, a.TTL) },
+			func(l store.Lease, err error) { answer(election.Granted{Sent: a.Sent, Lease: l, Err: err}) })
+	case election.Renew:
+		call(d, a.Timeout, func(m *memstore.Model) (time.Duration, error) { return m.Renew(d.w.now, a.Lease) },
+			func(ttl time.Duration, err error) {
+				answer(election.Renewed{Lease: a.Lease, Sent: a.Sent, TTL: ttl, Err: err})
+			})
+	case election.Probe:
+		d.get(a.Keys, func(read store.Snapshot, err error) { answer(election.Probed{Sent: a.Sent, Read: read, Err: err}) })
+	case election.Commit:
+		d.txn(a.Txn, func(res store.Result, err error) { answer(election.Committed{Commit: a, Result: res, Err: err}) })
+	case election.Revoke:
+		d.revoke(a.Lease, func() { answer(election.Revoked{Lease: a.Lease}) })
+	}
+}
+
+func (d *simDaemon) revoke(id store.LeaseID, done func()) {
+	call(d, election.CallTimeout, func(m *memstore.Model) (struct{}, error) {
+		m.Revoke(id)
+		return struct{}{}, nil
+	}, func(struct{}, error) { done() })
+}
+
+// await calls fn once cond holds, at once or after a step.
+func (d *simDaemon) await(limit time.Duration, cond func(rpc.View) bool, fn func()) {
+	d.waiters = append(d.waiters, waiter{d.w.now + limit, cond, fn})
+	d.post(nil)
+}
+
+func (d *simDaemon) look() {
+	waiting := d.waiters
+	d.waiters = nil
+	view := d.loop.View()
+	for _, wt := range waiting {
+		switch {
+		case d.w.now > wt.until: // whoever waited has given up
+		case wt.cond(view):
+			wt.fn()
+		default:
+			d.waiters = append(d.waiters, wt)
+		}
+	}
+}
+
+// submit hands a request to the loop.
+func (d *simDaemon) submit(r rpc.Request, reply func(rpc.Answer)) {
+	d.requests++
+	d.replies[d.requests] = reply
+	d.post(controller.Requested{ID: d.requests, Request: r})
+}
+
+// activeDaemon is the one that believes to be active, if any.
+func (w *World) activeDaemon() *simDaemon {
+	for _, d := range w.daemons {
+		if d != nil && d.runs() && d.holdsSeat() {
+			return d
+		}
+	}
+	return nil
+}
+
+// imageOf is what etcd holds, seen without any delay.
+func (w *World) truth() *cluster.Image {
+	im := cluster.NewImage(w.keys)
+	list := w.etcd.model.List(w.keys.Prefix(), false)
+	b := store.Batch{Rev: list.Rev, Reset: true}
+	for _, kv := range list.KVs {
+		b.Changes = append(b.Changes, store.Change{KV: kv})
+	}
+	im.Apply(b)
+	return im
+}

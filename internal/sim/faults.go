@@ -1,0 +1,318 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/controllerd/controllerd/cluster"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+	"github.com/controllerd/controllerd/rpc"
+	"github.com/controllerd/controllerd/store"
+	"github.com/controllerd/controllerd/store/memstore"
+)
+
+// fault is one kind of disturbance. Each seed has about half of them.
+type fault struct {
+	name   string
+	strike func(*World)
+}
+
+// allFaults in a fixed order: a seed must mean the same run for ever.
+var allFaults = []fault{
+	{"daemon frozen", (*World).freezeDaemon},
+	{"daemon killed", (*World).killDaemon},
+	{"etcd cut off", (*World).cutEtcd},
+	{"watch cut off", (*World).cutWatch},
+	{"watch loses an event", func(w *World) { w.etcd.losing = 1 + w.rng.IntN(3) }},
+	{"broker cut off", (*World).cutBroker},
+	{"broker killed", (*World).killBroker},
+	{"broker frozen", (*World).freezeBroker},
+	{"noise", (*World).makeNoise},
+	{"lease revoked", (*World).revokeLease},
+	{"seat deleted", (*World).deleteSeat},
+	{"epoch key edited", (*World).editEpoch},
+	{"block edited", (*World).editBlock},
+	{"topic created", (*World).createTopic},
+	{"resignation", (*World).resign},
+	{"compaction", func(w *World) { _ = w.etcd.model.Compact(w.etcd.model.Rev()) }},
+	{"etcd without space", (*World).fillEtcd},
+}
+
+// strike lets one fault happen, and sets the next.
+func (w *World) strike() {
+	if w.calm || len(w.p.faults) == 0 {
+		return
+	}
+	f := pick(w, w.p.faults...)
+	w.faults++
+	w.tracef("FAULT: %s", f.name)
+	w.disturbed()
+	f.strike(w)
+	w.after(w.upTo(2*w.p.rhythm), w.strike)
+}
+
+// later heals a fault after about that time.
+func (w *World) later(d time.Duration, heal func()) {
+	w.after(d/4+w.upTo(d), func() {
+		if !w.calm { // which has healed it
+			w.disturbed()
+			heal()
+		}
+	})
+}
+
+// someDaemon is the active one more often than not.
+func (w *World) someDaemon() *simDaemon {
+	if d := w.activeDaemon(); d != nil && w.chance(0.7) {
+		return d
+	}
+	return pick(w, w.daemons[:]...)
+}
+
+// freezeDaemon for less or more than a TTL.
+func (w *World) freezeDaemon() {
+	d := w.someDaemon()
+	if d == nil || !d.runs() {
+		return
+	}
+	d.frozen = true
+	w.later(pick(w, w.p.ttl/2, 2*w.p.ttl), func() { w.thaw(&d.process) })
+}
+
+func (w *World) thaw(p *process) {
+	if p.frozen && !p.dead {
+		w.tracef("%s: thaws", p.name)
+		p.thaw()
+	}
+}
+
+// killDaemon and start it again, often before its lease has expired.
+func (w *World) killDaemon() {
+	d := w.someDaemon()
+	if d == nil || d.dead {
+		return
+	}
+	d.kill()
+	w.later(pick(w, 20*time.Millisecond, w.p.ttl, 2*w.p.ttl), func() { w.startDaemon(d.index) })
+}
+
+// cutEtcd off from one daemon: one way or both, with or without notice.
+func (w *World) cutEtcd() {
+	d := w.someDaemon()
+	if d == nil {
+		return
+	}
+	l := &w.toEtcd[d.index]
+	*l = pick(w, link{silent, silent}, link{reset, reset}, link{silent, open}, link{open, silent})
+	if l.broken() && d.watch != nil {
+		d.after(w.latency(), nil, func() { d.watchEnded(d.watch, errBroken) })
+	}
+	w.later(pick(w, w.p.ttl/2, 2*w.p.ttl), func() { w.healEtcd(d.index) })
+}
+
+func (w *World) healEtcd(i int) {
+	w.toEtcd[i] = link{}
+	if d := w.daemons[i]; d != nil && d.watch != nil && !d.watch.ended {
+		d.watch.pipe.release(w.chance(0.5))
+	}
+}
+
+// cutWatch breaks a watch while calls go on; often its history is compacted.
+func (w *World) cutWatch() {
+	d := w.someDaemon()
+	if d == nil || d.dead || d.watch == nil || d.watch.ended {
+		return
+	}
+	wt := d.watch
+	if w.chance(0.5) { // it falls silent for good
+		quiet := silent
+		wt.pipe.flow = &quiet
+		return
+	}
+	w.etcd.drop(wt)
+	w.after(w.upTo(w.p.ttl), func() {
+		if w.chance(0.5) {
+			_ = w.etcd.model.Compact(w.etcd.model.Rev())
+		}
+		d.after(0, nil, d.follow)
+	})
+}
+
+// loseEvent takes a change out of a batch, as some releases of etcd did.
+func (w *World) loseEvent(d *simDaemon, b *store.Batch) {
+	if w.etcd.losing == 0 || d.index != w.etcd.losing-1 {
+		return
+	}
+	w.etcd.losing = 0
+	i := w.rng.IntN(len(b.Changes))
+	w.tracef("%s: never hears of %s", d.name, w.changeText(b.Changes[i]))
+	w.disturbed()
+	b.Changes = append(append([]store.Change(nil), b.Changes[:i]...), b.Changes[i+1:]...)
+}
+
+// cutBroker off from one daemon or from all.
+func (w *World) cutBroker() {
+	b := w.rng.IntN(brokers)
+	kind := pick(w, link{silent, silent}, link{reset, reset}, link{silent, open}, link{open, silent})
+	from, to := 0, daemons
+	if d := w.someDaemon(); d != nil && w.chance(0.7) {
+		from, to = d.index, d.index+1
+	}
+	for i := from; i < to; i++ {
+		w.links[i][b] = kind
+		if d := w.daemons[i]; kind.broken() && d != nil && !d.dead {
+			for _, s := range d.openStreams() {
+				if int(s.id.Broker) == b {
+					d.after(w.latency(), nil, func() { s.end(errUnreachable) })
+				}
+			}
+		}
+	}
+	w.later(pick(w, time.Second, 12*time.Second), func() {
+		for i := from; i < to; i++ {
+			w.healBroker(i, b)
+		}
+	})
+}
+
+func (w *World) healBroker(i, b int) {
+	w.links[i][b] = link{}
+	d := w.daemons[i]
+	if d == nil {
+		return
+	}
+	for _, s := range d.openStreams() {
+		if int(s.id.Broker) == b {
+			survives := w.chance(0.5)
+			s.up.release(survives)
+			s.down.release(survives)
+		}
+	}
+}
+
+// killBroker and start it again, within its session or after it.
+func (w *World) killBroker() {
+	i := w.rng.IntN(brokers)
+	b := w.brokers[i]
+	if b.dead {
+		return
+	}
+	b.kill()
+	w.later(pick(w, 20*time.Millisecond, w.p.session, 2*w.p.session), func() { w.startBroker(i) })
+}
+
+func (w *World) freezeBroker() {
+	b := pick(w, w.brokers[:]...)
+	if !b.runs() {
+		return
+	}
+	b.frozen = true
+	w.later(pick(w, time.Second, 2*w.p.session), func() { w.thaw(&b.process) })
+}
+
+// makeNoise lets messages be lost and come late for a while.
+func (w *World) makeNoise() {
+	w.noise = pick(w, 0.02, 0.1, 0.3)
+	w.later(pick(w, time.Second, 2*w.p.ttl), func() { w.noise = 0 })
+}
+
+// revokeLease ends one lease by hand, or all.
+func (w *World) revokeLease() {
+	leases := w.etcd.model.Leases()
+	if len(leases) == 0 {
+		return
+	}
+	if w.chance(0.8) {
+		leases = []store.LeaseID{pick(w, leases...)}
+	}
+	for _, id := range leases {
+		w.etcd.do(func(m *memstore.Model) { m.Revoke(id) })
+	}
+}
+
+func (w *World) deleteSeat() {
+	w.rewrite(w.keys.Controller(), func(kv store.KV) store.Op { return store.Delete(kv.Key) })
+}
+
+// editEpoch raises the epoch key, or deletes it.
+func (w *World) editEpoch() {
+	w.rewrite(w.keys.ControllerEpoch(), func(kv store.KV) store.Op {
+		if w.chance(0.3) {
+			return store.Delete(kv.Key)
+		}
+		e := max(w.checker.history.epoch, w.checker.history.key) + 1 + cluster.Epoch(w.rng.IntN(3))
+		return store.Put(kv.Key, cluster.Encode(&pb.EpochRecord{Epoch: int64(e)}))
+	})
+}
+
+// rewrite changes a key by hand, if it exists.
+func (w *World) rewrite(key string, op func(store.KV) store.Op) {
+	read, err := w.etcd.model.Get(key)
+	if err != nil || len(read.KVs) == 0 {
+		return
+	}
+	kv := read.KVs[0]
+	if _, err := w.etcd.byHand(store.Txn{If: []store.Cond{store.ModRevIs(key, kv.ModRev)}, Then: []store.Op{op(kv)}}); err != nil {
+		w.tracef("by hand: %v", err)
+	}
+}
+
+// editBlock gives a partition another leader, or a smaller ISR, by hand.
+func (w *World) editBlock() {
+	im := w.truth()
+	all := partitionsOf(im)
+	if len(all) == 0 {
+		return
+	}
+	id := pick(w, all...)
+	p := im.Partition(id).Clone()
+	p.Leader = pick(w, p.ISR...)
+	if w.chance(0.5) {
+		p.ISR = []cluster.BrokerID{p.Leader}
+	}
+	p.LeaderEpoch++
+	p.PartitionEpoch++
+	block := cluster.BlockOf(id, im.TopicByID(id.Topic).BlockSize())
+	value := im.Block(block).With(map[int32]*cluster.Partition{id.Index: &p}).Encode()
+	w.rewrite(w.keys.Block(block), func(kv store.KV) store.Op { return store.Put(kv.Key, value) })
+}
+
+// createTopic asks some daemon for a topic, again with the same request id
+// until there is an answer.
+func (w *World) createTopic() {
+	if w.topics == 4 {
+		return
+	}
+	w.topics++
+	t := &pb.NewTopic{
+		Name: topicName(w.topics), Partitions: 1 + w.rng.Int32N(12), ReplicationFactor: replication, BlockSize: w.p.blockSize,
+	}
+	if w.chance(0.05) {
+		t.Partitions = 150 // at block size 1 more than a transaction holds
+	}
+	r := rpc.CreateTopics{CreateTopicsRequest: &pb.CreateTopicsRequest{Topics: []*pb.NewTopic{t}, RequestId: t.GetName()}}
+	w.insist(r, 20)
+}
+
+// insist makes a call that the active decides, at one daemon after the other.
+func (w *World) insist(r rpc.Request, times int) {
+	w.ask(nil, &link{}, w.rng.IntN(daemons), 5*time.Second,
+		func(d *simDaemon, c *rpcCall) { d.decide(c, r, true) },
+		func(resp any, err error) {
+			w.tracef("operator: %v, %v", resp, err)
+			if err != nil && times > 0 {
+				w.after(w.upTo(time.Second), func() { w.insist(r, times-1) })
+			}
+		})
+}
+
+// resign asks the active to give up.
+func (w *World) resign() {
+	if d := w.activeDaemon(); d != nil {
+		d.submit(rpc.Resign{Reason: "asked to"}, func(rpc.Answer) { w.disturbed() })
+	}
+}
+
+func (w *World) fillEtcd() {
+	w.etcd.model.NoSpace = true
+	w.later(w.p.ttl, func() { w.etcd.model.NoSpace = false })
+}

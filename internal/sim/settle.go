@@ -1,0 +1,132 @@
+package sim
+
+import (
+	"slices"
+	"time"
+
+	"github.com/controllerd/controllerd/cluster"
+)
+
+// afterglow is how long all has to stay well at the end.
+const afterglow = 2 * time.Second
+
+// calmDown heals everything.
+func (w *World) calmDown() {
+	w.tracef("CALM")
+	w.calm, w.noise, w.etcd.model.NoSpace, w.etcd.losing = true, 0, false, 0
+	w.disturbed()
+	w.calmed, w.well = w.now, -1
+	for i := range w.daemons {
+		w.healEtcd(i)
+		for b := range w.brokers {
+			w.healBroker(i, b)
+		}
+		if d := w.daemons[i]; d != nil {
+			w.thaw(&d.process)
+		}
+		w.startDaemon(i)
+	}
+	for i, b := range w.brokers {
+		w.thaw(&b.process)
+		w.startBroker(i)
+	}
+	w.lookAround()
+}
+
+// lookAround looks now and then whether all is well, and what is not when the
+// time is up.
+func (w *World) lookAround() {
+	what := w.amiss()
+	switch {
+	case what != "":
+		w.well = -1
+		if w.now-w.calmed > w.p.bounds().Converge {
+			w.blame(ErrNotConverged, "%s", what)
+		}
+	case w.well < 0:
+		w.well = w.now
+	}
+	w.after(250*time.Millisecond, w.lookAround)
+}
+
+// settled reports whether all has been well for a while.
+func (w *World) settled() bool {
+	if w.well < 0 || w.now-w.well < afterglow {
+		return false
+	}
+	for _, d := range w.daemons {
+		w.checkAgenda(d)
+	}
+	return true
+}
+
+// amiss says what is not as it should be in the end; empty: nothing.
+func (w *World) amiss() string {
+	active := w.activeDaemon()
+	if active == nil {
+		return "nobody is active"
+	}
+	if !active.loop.Idle() {
+		return active.name + " has something to do"
+	}
+	truth := w.truth()
+	for _, d := range w.daemons {
+		if what := d.behind(truth); what != "" {
+			return what
+		}
+	}
+	for _, t := range truth.SortedTopics() {
+		if what := w.incomplete(truth, t); what != "" {
+			return what
+		}
+	}
+	return ""
+}
+
+// behind says in what the daemon's image differs from etcd.
+func (d *simDaemon) behind(truth *cluster.Image) string {
+	if d.loop.Image().Rev < truth.Rev {
+		return d.name + " has not seen the newest revision"
+	}
+	list := d.w.etcd.model.List(d.w.keys.Prefix(), true)
+	if keys := d.loop.Image().Differences(list); len(keys) > 0 {
+		return d.name + " has another value of " + keys[0]
+	}
+	return ""
+}
+
+// incomplete says which replica of a topic does not do its part.
+func (w *World) incomplete(im *cluster.Image, t *cluster.Topic) (what string) {
+	im.Partitions(t, func(id cluster.PartitionID, p *cluster.Partition) {
+		if what != "" {
+			return
+		}
+		name := id.String()
+		switch {
+		case p == nil:
+			what = name + " has no readable record"
+			return
+		case p.Leader == cluster.NoLeader:
+			what = name + " has no leader"
+		case len(p.ISR) < len(p.Replicas):
+			what = name + " has replicas out of sync"
+		}
+		for i, b := range w.brokers {
+			if s, ok := b.gate.Metadata(id); !ok || s.LeaderEpoch != p.LeaderEpoch || s.PartitionEpoch != p.PartitionEpoch {
+				what = b.name + " has other metadata of " + name
+			}
+			if s, ok := b.gate.Replica(id); slices.Contains(p.Replicas, cluster.BrokerID(i)) &&
+				(!ok || s.LeaderEpoch != p.LeaderEpoch || s.PartitionEpoch != p.PartitionEpoch || !slices.Equal(s.ISR, p.ISR)) {
+				what = b.name + " has another state of " + name
+			}
+		}
+	})
+	return what
+}
+
+// checkAgenda makes the agenda anew from the daemon's image, and compares.
+func (w *World) checkAgenda(d *simDaemon) {
+	if n := d.loop.Sweep(); n > 0 {
+		w.blame(ErrNotConverged, "agenda of %s misses or has too much: %d partitions", d.name, n)
+	}
+}

@@ -1,0 +1,44 @@
+package sim
+
+import (
+	"flag"
+	"testing"
+	"time"
+)
+
+var (
+	seeds = flag.Int("seeds", 200, "how many seeds TestSeeds plays")
+	seed  = flag.Uint64("seed", 0, "the only seed that TestSeeds plays; with -v it prints the whole trace")
+)
+
+// play runs one seed, and says what went wrong and how to see it again.
+func play(t *testing.T, cfg Config) Report {
+	t.Helper()
+	began := time.Now()
+	r := Run(cfg)
+	t.Logf("seed %d: %d steps, %v, %d terms, %d faults, in %v", r.Seed, r.Steps, r.Virtual.Round(time.Second), r.Terms, r.Faults, time.Since(began).Round(time.Millisecond))
+	return r
+}
+
+func TestSeeds(t *testing.T) {
+	first, last := uint64(1), uint64(*seeds)
+	if *seed != 0 {
+		first, last = *seed, *seed
+	}
+	for n := first; n <= last; n++ {
+		cfg := Config{Seed: n}
+		if *seed != 0 && testing.Verbose() {
+			cfg.Trace = func(line string) { t.Log(line) }
+		}
+		r := play(t, cfg)
+		for _, v := range r.Violations {
+			t.Errorf("seed %d: %v", n, v)
+		}
+		if len(r.Violations) > 0 {
+			for _, line := range r.Trace {
+				t.Log(line)
+			}
+			t.Fatalf("again with: go test ./internal/sim -run TestSeeds -seed=%d -v", n)
+		}
+	}
+}
