@@ -142,6 +142,7 @@ func (a *account) daemonStarted(t time.Time, id, address string, again bool) {
 func (a *account) daemonKilled(t time.Time, id string) {
 	a.check.Faulted(a.at(t))
 	delete(a.running, id)
+	a.tellTerm(true)
 	cur := a.current()
 	if cur == nil || cur.controller != id || cur.cause != "" {
 		a.announce(t, "controller %s killed, it was not active", id)

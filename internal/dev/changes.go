@@ -102,6 +102,9 @@ func reason(im *cluster.Image, old, now *cluster.Partition) string {
 	case pb.ChangeCause_CHANGE_CAUSE_BROKER_UP:
 		return who([]cluster.BrokerID{now.Leader}, "up")
 	case pb.ChangeCause_CHANGE_CAUSE_BROKER_RESTARTED:
+		if len(lost) == 0 && now.Leader != cluster.NoLeader {
+			lost = []cluster.BrokerID{now.Leader}
+		}
 		return who(lost, "restarted")
 	case pb.ChangeCause_CHANGE_CAUSE_ISR_ALTERED:
 		if len(gained) > 0 {

@@ -234,12 +234,16 @@ func (p *parts) createTopics(ctx context.Context, names []string) error {
 	defer func() { _ = conn.Close() }()
 	for {
 		resp, err := pb.NewAdminServiceClient(conn).CreateTopics(ctx, req)
+		again := status.Code(err) == codes.Unavailable
+		if err == nil {
+			again, err = refusedTopics(resp)
+		}
 		switch {
 		case err == nil:
-			return refusedTopics(resp)
+			return nil
 		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case status.Code(err) != codes.Unavailable:
+			return fmt.Errorf("create topics: %w: %w", context.Cause(ctx), err)
+		case !again:
 			return fmt.Errorf("create topics: %w", err)
 		}
 		select {
@@ -249,12 +253,17 @@ func (p *parts) createTopics(ctx context.Context, names []string) error {
 	}
 }
 
-func refusedTopics(resp *pb.CreateTopicsResponse) error {
+// refusedTopics are those that could not be created. It is worth another try if
+// the active has not seen all brokers yet.
+func refusedTopics(resp *pb.CreateTopicsResponse) (again bool, err error) {
 	var faults []error
+	again = true
 	for _, r := range resp.GetResults() {
-		if r.GetError() != "" && r.GetError() != string(cluster.TopicAlreadyExists) {
-			faults = append(faults, fmt.Errorf("create topic %s: %s: %s", r.GetName(), r.GetError(), r.GetMessage()))
+		if r.GetError() == "" || r.GetError() == string(cluster.TopicAlreadyExists) {
+			continue
 		}
+		again = again && r.GetError() == string(cluster.InvalidReplicationFactor)
+		faults = append(faults, fmt.Errorf("%s: %s: %s", r.GetName(), r.GetError(), r.GetMessage()))
 	}
-	return errors.Join(faults...)
+	return again, errors.Join(faults...)
 }
