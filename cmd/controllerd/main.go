@@ -49,7 +49,7 @@ func noteStart(cmd *cobra.Command, started *bool) {
 
 func newRoot() *cobra.Command {
 	root := newGroup("controllerd", "Kafka's controller as a service, on etcd",
-		newServe(), newTopic(), newBroker(), newController(), newVersion())
+		newServe(), newDev(), newTopic(), newBroker(), newController(), newVersion())
 	root.Version = buildVersion().Version
 	root.SilenceUsage, root.SilenceErrors = true, true
 	root.SetHelpTemplate(root.HelpTemplate() + "{{if not .HasParent}}\n" + exitCodes + "{{end}}")
@@ -100,6 +100,7 @@ func newHelp() *cobra.Command {
 				return usageError{err}
 			}
 			about.InitDefaultHelpFlag()
+			about.InitDefaultVersionFlag()
 			return about.Help()
 		},
 	}
