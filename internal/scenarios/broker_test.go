@@ -13,6 +13,7 @@ import (
 	"github.com/controllerd/controllerd/broker"
 	"github.com/controllerd/controllerd/cluster"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+	"github.com/controllerd/controllerd/store"
 )
 
 // sessionTTL of brokers, the shortest that daemons accept.
@@ -309,6 +310,25 @@ func comparePartition(b *node, topic string, id cluster.PartitionID, p *cluster.
 	}
 	s, ok := b.Metadata(id)
 	return differs("metadata", s, ok)
+}
+
+// shrink asks, as the leader of a partition, to be alone in its ISR.
+func (w *world) shrink(brokers []*node, id cluster.PartitionID) ([]broker.IsrResult, error) {
+	var p cluster.Partition
+	w.tape.look(func(im *cluster.Image) { p = im.Partition(id).Clone() })
+	return brokers[p.Leader].AlterPartition(w.call(), []broker.IsrChange{{
+		Partition: id, LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, NewISR: []broker.IsrMember{{Broker: p.Leader}},
+	}})
+}
+
+// sessionLease is the lease of a broker's session.
+func (w *world) sessionLease(id cluster.BrokerID) (lease store.LeaseID) {
+	w.tape.look(func(im *cluster.Image) {
+		if b := im.Brokers[id]; b != nil {
+			lease = b.Lease
+		}
+	})
+	return lease
 }
 
 // offline are the partitions without a leader, and those that cannot be read.

@@ -21,11 +21,12 @@ import (
 // daemon is a daemon in this process, with faults between it and etcd.
 type daemon struct {
 	*localcluster.Daemon
-	w      *world
-	faults *etcdtest.Faults
-	proxy  *netproxy.Proxy // nil unless asked for
-	admin  pb.AdminServiceClient
-	health healthpb.HealthClient
+	w         *world
+	faults    *etcdtest.Faults // in its calls of etcd
+	toBrokers *etcdtest.Faults // in its streams to brokers
+	proxy     *netproxy.Proxy  // to etcd; nil unless asked for
+	admin     pb.AdminServiceClient
+	health    healthpb.HealthClient
 
 	mu    sync.Mutex
 	nonce string
@@ -72,7 +73,7 @@ func startProxy(t *testing.T, target string) *netproxy.Proxy {
 // daemon starts a daemon.
 func (w *world) daemon(id string, opts ...daemonOption) *daemon {
 	w.t.Helper()
-	d := &daemon{w: w, faults: &etcdtest.Faults{}}
+	d := &daemon{w: w, faults: &etcdtest.Faults{}, toBrokers: &etcdtest.Faults{}}
 	cfg := localcluster.DaemonConfig{
 		ID: id, Cluster: clusterName, EtcdEndpoints: []string{w.etcd.Endpoint()}, LeaseTTL: ttl, Logger: w.logger(),
 	}
@@ -80,6 +81,7 @@ func (w *world) daemon(id string, opts ...daemonOption) *daemon {
 		o(d, &cfg)
 	}
 	cfg.EtcdOptions = append(cfg.EtcdOptions, d.faults.DialOptions()...)
+	cfg.DialOptions = append(d.toBrokers.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	inner, err := localcluster.StartDaemon(cfg)
 	if err != nil {
 		w.t.Fatal(err)

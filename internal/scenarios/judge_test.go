@@ -38,7 +38,7 @@ func (w *world) judge() {
 	for _, b := range w.brokers {
 		highest := cluster.Epoch(0)
 		for _, o := range b.observed() {
-			if !accepted(o) {
+			if !accepted(o) || o.Sender == byHandSender {
 				continue
 			}
 			if o.ControllerEpoch < highest {

@@ -14,6 +14,7 @@ import (
 	"github.com/controllerd/controllerd/cluster"
 	"github.com/controllerd/controllerd/epoch"
 	"github.com/controllerd/controllerd/internal/etcdtest"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 	"github.com/controllerd/controllerd/store"
 	"github.com/controllerd/controllerd/store/etcdstore"
 )
@@ -168,6 +169,21 @@ func (w *world) seat() (claim epoch.Claim, id string) {
 func (w *world) epoch() (e cluster.Epoch) {
 	w.tape.look(func(im *cluster.Image) { e = im.Epoch })
 	return e
+}
+
+// resign makes the active give up, and waits until somebody holds the seat.
+func (w *world) resign() {
+	w.t.Helper()
+	var err error
+	for n := range 100 {
+		e := w.epoch()
+		if _, err = w.someAdmin(n).ResignController(w.call(), &pb.ResignControllerRequest{Reason: "test"}); err == nil {
+			w.await("somebody follows", soon, func() bool { claim, _ := w.seat(); return claim.Epoch > e })
+			return
+		}
+		pass(20 * time.Millisecond) // between two terms
+	}
+	w.t.Fatalf("resign: %v", err)
 }
 
 // candidates are the candidate keys in etcd, by the daemon's id.
