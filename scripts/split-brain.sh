@@ -75,7 +75,7 @@ go build -trimpath -o bin/splitbrain ./internal/splitbrain
 SECONDS=0
 
 start etcd bin/controllerd dev --controllers 0 --brokers 0 --etcd-listen 127.0.0.1:0
-await etcd.err '(127\.0\.0\.1:[0-9]+)'
+await etcd.out '(127\.0\.0\.1:[0-9]+)'
 etcd=$answer
 mkfifo "$work/questions" "$work/answers"
 bin/splitbrain --etcd "$etcd" --daemons a,b --brokers 3 <"$work/questions" 2>&1 >"$work/answers" &
