@@ -36,9 +36,9 @@ on stderr what happens. It ends on Ctrl-C or after --for, with a report on
 stdout.
 
 Kills are abrupt: nothing is resigned, deleted or revoked, connections are cut.
-A killed controller starts again after 3 s, a killed broker 2 s after its
-session. Kills end 3 s and the time to live of the victim's lease before --for
-does.
+A victim starts again after --restart-after: a broker that is away for less than
+its session counts as restarted, for longer as down. Kills end early enough
+before --for does: the daemons' lease and 3 s.
 
 From outside, by a watch of etcd and by what the brokers accept, the invariants
 of the simulation are checked. The exit code is 1 if one is broken, or if at the
@@ -78,6 +78,7 @@ Without controllers and brokers it is etcd alone: its address goes to stdout.`,
 	f.DurationVar(&cfg.For, "for", 0, "how long to run, once everything is up (default: until Ctrl-C)")
 	f.DurationVar(&cfg.KillActiveEvery, "kill-active-every", 0, "kill the active controller again and again (default: never)")
 	f.DurationVar(&cfg.KillBrokerEvery, "kill-broker-every", 0, "kill some broker again and again (default: never)")
+	f.DurationVar(&cfg.RestartAfter, "restart-after", dev.DefaultRestartAfter, "how long a victim stays away")
 	f.Uint64Var(&cfg.Seed, "seed", 0, "decides which brokers are killed (default: random)")
 	f.BoolVarP(&cfg.verbose, "verbose", "v", false, "the logs of daemons and brokers too")
 	cfg.addFlags(f)

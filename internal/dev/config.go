@@ -20,11 +20,9 @@ const (
 	// maxDaemons and maxBrokers are what one machine can still run.
 	maxDaemons = 50
 	maxBrokers = 1000
-	// backAfter is how long a killed controller stays away. A killed broker
-	// stays away until its session has expired and a while longer.
-	backAfter       = 3 * time.Second
-	brokerBackAfter = 2 * time.Second
-	// calm is how long before the end the last victim's lease must have
+	// DefaultRestartAfter is how long a victim stays away.
+	DefaultRestartAfter = 3 * time.Second
+	// calm is how long before the end the lease of the last victim must have
 	// expired, so that the end is judged at rest.
 	calm = 3 * time.Second
 )
@@ -50,6 +48,9 @@ type Config struct {
 	For time.Duration
 	// KillActiveEvery and KillBrokerEvery are the intervals of kills. 0: none.
 	KillActiveEvery, KillBrokerEvery time.Duration
+	// RestartAfter is how long a victim stays away. A broker that is away for
+	// less than SessionTTL is never seen to be down, but to have restarted.
+	RestartAfter time.Duration
 	// Seed decides which brokers are killed.
 	Seed uint64
 
@@ -80,6 +81,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.SessionTTL == 0 {
 		c.SessionTTL = rpc.MinSessionTTL
+	}
+	if c.RestartAfter == 0 {
+		c.RestartAfter = DefaultRestartAfter
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -119,16 +123,20 @@ func (c Config) Validate() error {
 	fault(c.SessionTTL < rpc.MinSessionTTL || c.SessionTTL > rpc.MaxSessionTTL,
 		"--session-ttl is %v, want %v to %v", c.SessionTTL, rpc.MinSessionTTL, rpc.MaxSessionTTL)
 	fault(c.For < 0, "--for is %v, want 0 or more", c.For)
-	kills := func(flag string, every, ttl time.Duration, of int, victims string) {
+	fault(c.RestartAfter < 0, "--restart-after is %v, want more than 0", c.RestartAfter)
+	kills := func(flag string, every time.Duration, of int, victims string) {
 		fault(every < 0, "%s is %v, want 0 or more", flag, every)
 		fault(every > 0 && of == 0, "%s without --%s: there is nobody to kill", flag, victims)
-		fault(every > 0 && c.For > 0 && every > c.For-ttl-calm,
-			"--for %v leaves no time for %s %v: kills end %v before", c.For, flag, every, ttl+calm)
+		fault(every > 0 && c.For > 0 && every > c.For-c.rest(),
+			"--for %v leaves no time for %s %v: kills end %v before", c.For, flag, every, c.rest())
 	}
-	kills("--kill-active-every", c.KillActiveEvery, c.LeaseTTL, c.Controllers, "controllers")
-	kills("--kill-broker-every", c.KillBrokerEvery, c.SessionTTL, c.Brokers, "brokers")
+	kills("--kill-active-every", c.KillActiveEvery, c.Controllers, "controllers")
+	kills("--kill-broker-every", c.KillBrokerEvery, c.Brokers, "brokers")
 	return errors.Join(faults...)
 }
+
+// rest is how long before the end the last victim dies.
+func (c Config) rest() time.Duration { return c.LeaseTTL + max(calm, c.RestartAfter) }
 
 // topicNames are the names of the topics, as many as asked for.
 func (c Config) topicNames() []string {

@@ -35,7 +35,8 @@ func TestConfigValidate(t *testing.T) {
 		"negative time":         {change: func(c *Config) { c.For = -1 }, want: []string{"--for is -1ns"}},
 		"negative kills":        {change: func(c *Config) { c.KillActiveEvery, c.KillBrokerEvery = -1, -1 }, want: []string{"--kill-active-every is -1ns", "--kill-broker-every is -1ns"}},
 		"too short for kills":   {change: func(c *Config) { c.For, c.KillActiveEvery = 9*time.Second, 5*time.Second }, want: []string{"--for 9s leaves no time for --kill-active-every 5s: kills end 5s before"}},
-		"too short for brokers": {change: func(c *Config) { c.For, c.KillBrokerEvery = 13*time.Second, 7*time.Second }, want: []string{"--for 13s leaves no time for --kill-broker-every 7s: kills end 7s before"}},
+		"too short for brokers": {change: func(c *Config) { c.For, c.KillBrokerEvery, c.RestartAfter = 13*time.Second, 7*time.Second, 5*time.Second }, want: []string{"--for 13s leaves no time for --kill-broker-every 7s: kills end 7s before"}},
+		"negative restart":      {change: func(c *Config) { c.RestartAfter = -time.Second }, want: []string{"--restart-after is -1s, want more than 0"}},
 		"no broker to kill":     {change: func(c *Config) { c.Brokers, c.Topics, c.KillBrokerEvery = 0, 0, time.Second }, want: []string{"--kill-broker-every without --brokers"}},
 	} {
 		t.Run(name, func(t *testing.T) {

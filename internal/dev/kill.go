@@ -29,8 +29,8 @@ func (p *parts) suffer(ctx context.Context) error {
 		})
 	}
 	// allowed: the n-th kill falls into the time in which victims may die.
-	allowed := func(every, ttl time.Duration) bool {
-		return p.cfg.For == 0 || time.Since(began).Truncate(every) <= p.cfg.For-ttl-calm
+	allowed := func(every time.Duration) bool {
+		return p.cfg.For == 0 || time.Since(began).Truncate(every) <= p.cfg.For-p.cfg.rest()
 	}
 	end := after(p.cfg.For)
 	active, stopActive := ticks(p.cfg.KillActiveEvery)
@@ -45,16 +45,16 @@ func (p *parts) suffer(ctx context.Context) error {
 			return nil
 		case <-active:
 			id := ask(p.book, (*account).activeID)
-			if id != "" && allowed(p.cfg.KillActiveEvery, p.cfg.LeaseTTL) {
+			if id != "" && allowed(p.cfg.KillActiveEvery) {
 				p.killDaemon(id)
-				later(backAfter, "controller "+id, func() error { return p.startDaemon(id, "") })
+				later(p.cfg.RestartAfter, "controller "+id, func() error { return p.startDaemon(id, "") })
 			}
 		case <-broker:
 			ids := p.runningBrokers()
-			if len(ids) > 0 && allowed(p.cfg.KillBrokerEvery, p.cfg.SessionTTL) {
+			if len(ids) > 0 && allowed(p.cfg.KillBrokerEvery) {
 				id := ids[random.IntN(len(ids))]
 				p.killBroker(id)
-				later(p.cfg.SessionTTL+brokerBackAfter, brokers(ids[:1]), func() error { return p.startBroker(id, true) })
+				later(p.cfg.RestartAfter, brokers(ids[:1]), func() error { return p.startBroker(id, true) })
 			}
 		}
 	}
