@@ -28,16 +28,18 @@ func TestConfigValidate(t *testing.T) {
 			change: func(c *Config) { c.Partitions, c.ReplicationFactor = -1, -1 },
 			want:   []string{"--partitions is -1", "--replication-factor is -1"},
 		},
-		"too few brokers":       {change: func(c *Config) { c.Brokers = 2 }, want: []string{"--replication-factor 3 needs as many brokers, --brokers is 2"}},
-		"brokers alone":         {change: func(c *Config) { c.Controllers = 0 }, want: []string{"--brokers 5 without --controllers"}},
-		"short lease":           {change: func(c *Config) { c.LeaseTTL = time.Second }, want: []string{"--lease-ttl is 1s, want 2s or more"}},
-		"short session":         {change: func(c *Config) { c.SessionTTL = time.Second }, want: []string{"--session-ttl is 1s, want 4s to 1m0s"}},
-		"negative time":         {change: func(c *Config) { c.For = -1 }, want: []string{"--for is -1ns"}},
-		"negative kills":        {change: func(c *Config) { c.KillActiveEvery, c.KillBrokerEvery = -1, -1 }, want: []string{"--kill-active-every is -1ns", "--kill-broker-every is -1ns"}},
-		"too short for kills":   {change: func(c *Config) { c.For, c.KillActiveEvery = 9*time.Second, 5*time.Second }, want: []string{"--for 9s leaves no time for --kill-active-every 5s: kills end 5s before"}},
-		"too short for brokers": {change: func(c *Config) { c.For, c.KillBrokerEvery, c.RestartAfter = 13*time.Second, 7*time.Second, 5*time.Second }, want: []string{"--for 13s leaves no time for --kill-broker-every 7s: kills end 7s before"}},
-		"negative restart":      {change: func(c *Config) { c.RestartAfter = -time.Second }, want: []string{"--restart-after is -1s, want more than 0"}},
-		"no broker to kill":     {change: func(c *Config) { c.Brokers, c.Topics, c.KillBrokerEvery = 0, 0, time.Second }, want: []string{"--kill-broker-every without --brokers"}},
+		"too few brokers":     {change: func(c *Config) { c.Brokers = 2 }, want: []string{"--replication-factor 3 needs as many brokers, --brokers is 2"}},
+		"brokers alone":       {change: func(c *Config) { c.Controllers = 0 }, want: []string{"--brokers 5 without --controllers"}},
+		"short lease":         {change: func(c *Config) { c.LeaseTTL = time.Second }, want: []string{"--lease-ttl is 1s, want 2s or more"}},
+		"short session":       {change: func(c *Config) { c.SessionTTL = time.Second }, want: []string{"--session-ttl is 1s, want 4s to 1m0s"}},
+		"negative time":       {change: func(c *Config) { c.For = -1 }, want: []string{"--for is -1ns"}},
+		"negative kills":      {change: func(c *Config) { c.KillActiveEvery, c.KillBrokerEvery = -1, -1 }, want: []string{"--kill-active-every is -1ns", "--kill-broker-every is -1ns"}},
+		"too short for kills": {change: func(c *Config) { c.For, c.KillActiveEvery = 9*time.Second, 5*time.Second }, want: []string{"--for 9s leaves no time for --kill-active-every 5s: kills end 5s before"}},
+		"too short for brokers": {change: func(c *Config) {
+			c.For, c.KillBrokerEvery, c.RestartAfter = 13*time.Second, 7*time.Second, 5*time.Second
+		}, want: []string{"--for 13s leaves no time for --kill-broker-every 7s: kills end 7s before"}},
+		"negative restart":  {change: func(c *Config) { c.RestartAfter = -time.Second }, want: []string{"--restart-after is -1s, want more than 0"}},
+		"no broker to kill": {change: func(c *Config) { c.Brokers, c.Topics, c.KillBrokerEvery = 0, 0, time.Second }, want: []string{"--kill-broker-every without --brokers"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := Config{Controllers: 3, Brokers: 5, Topics: 4, Partitions: 12, ReplicationFactor: 3}
