@@ -782,7 +782,7 @@ func TestLateAnswers(t *testing.T) {
 		election.Deposed{Claim: epoch.Claim{Epoch: 1, Rev: 2}},
 	} {
 		d.step(ev)
-		d.pass(time.Millisecond)
+		d.pass(20 * time.Millisecond) // longer than the first back-off
 		d.wants()
 		if d.c.Lease() != lease || d.c.Quiet() != quiet {
 			t.Fatalf("%#v: lease %d, quiet %v", ev, d.c.Lease(), d.c.Quiet())
