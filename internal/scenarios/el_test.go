@@ -98,15 +98,14 @@ func TestEL2SeatDeletedByHand(t *testing.T) {
 	stop := w.keepCreating("load", 2, 3)
 	for e := cluster.Epoch(1); e <= 20; e++ {
 		w.active(e, soon)
+		w.await("topics are created", soon, func() bool { return w.topics() >= int(e)/2 })
 		w.remove(w.keys.Controller())
 		w.active(e+1, soon)
 		if w.epoch() != e+1 {
 			t.Fatalf("epoch %d follows %d", w.epoch(), e)
 		}
 	}
-	if n := stop(); n == 0 {
-		t.Error("no topic was created meanwhile")
-	}
+	stop()
 	w.converged(soon)
 }
 
@@ -244,6 +243,12 @@ func TestEL6LossAndRegain(t *testing.T) {
 	w.converged(limit)
 }
 
+// topics is how many there are.
+func (w *world) topics() (n int) {
+	w.tape.look(func(im *cluster.Image) { n = len(im.Topics) })
+	return n
+}
+
 // leads is how many partitions a broker leads.
 func (w *world) leads(id cluster.BrokerID) (n int) {
 	w.tape.look(func(im *cluster.Image) {
@@ -313,18 +318,18 @@ func encode(t *testing.T, m proto.Message) []byte {
 // one epoch for each fail-over.
 func TestEL8SlowLoad(t *testing.T) {
 	t.Parallel()
-	topics := longOr(20_000, 1_500)
+	topics, failovers := longOr(20_000, 1_000), cluster.Epoch(longOr(5, 2))
 	w := newWorld(t, etcdtest.NoFsync())
 	w.preload(topics, 3)
 	slow := func(d *daemon, cfg *localcluster.DaemonConfig) {
 		proxied()(d, cfg)
-		d.proxy.SetLatency(20 * time.Millisecond) // each way
-		cfg.LeaseTTL = 3 * time.Second
+		d.proxy.SetLatency(20 * time.Millisecond)           // each way
+		cfg.LeaseTTL = longOr(3*time.Second, 5*time.Second) // make test runs beside much else
 	}
 	d := w.daemon("a", slow)
 	w.active(1, limit)
 	w.startBrokers(3)
-	for e := cluster.Epoch(1); e <= 3; e++ {
+	for e := cluster.Epoch(1); e <= failovers; e++ {
 		w.await("every partition has a leader", limit, func() bool { return w.offline() == 0 })
 		w.await(fmt.Sprintf("brokers obey epoch %d", e), limit, func() bool { return w.apart() == "" })
 		if w.epoch() != e {
@@ -422,30 +427,37 @@ func TestEL9StopInOrder(t *testing.T) {
 		w.active(2, takeover)
 		w.converged(limit)
 	})
-	t.Run("told twice", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(t)
-		a := w.process("a")
-		w.seated(1, soon)
-		b := w.daemon("b")
-		w.startBrokers(3)
-		w.create("orders", 4, 3)
-		claim, _ := w.seat()
-		a.signal(syscall.SIGTERM)
-		a.signal(syscall.SIGTERM)
-		if w.active(2, 2*time.Second) != b {
-			t.Error("b did not follow")
-		}
-		select {
-		case <-a.exited:
-		case <-time.After(10 * time.Second):
-			t.Fatal("a does not exit")
-		}
-		if code := a.cmd.ProcessState.ExitCode(); code != 0 {
-			t.Errorf("exit code %d", code)
-		}
-		w.wasQuiet(claim)
-	})
+	for _, times := range []int{1, 2} {
+		t.Run(fmt.Sprint("SIGTERM times ", times), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			a := w.process("a")
+			w.seated(1, soon)
+			b := w.daemon("b")
+			w.startBrokers(3)
+			w.create("orders", 4, 3)
+			claim, _ := w.seat()
+			for range times {
+				a.signal(syscall.SIGTERM)
+			}
+			within := 2 * time.Second
+			if times > 1 {
+				within = takeover // the second signal ends it at once
+			}
+			if w.active(2, within) != b {
+				t.Error("b did not follow")
+			}
+			select {
+			case <-a.exited:
+			case <-time.After(10 * time.Second):
+				t.Fatal("a does not exit")
+			}
+			if code := a.cmd.ProcessState.ExitCode(); times == 1 && code != 0 {
+				t.Errorf("exit code %d", code)
+			}
+			w.wasQuiet(claim)
+		})
+	}
 }
 
 // wasQuiet checks that no broker accepted a command of a term after its seat

@@ -50,13 +50,15 @@ func (w *world) judge() {
 			}
 		}
 	}
-	w.tape.look(func(im *cluster.Image) {
-		for name := range w.made {
-			if im.ModRev(w.keys.Topic(name)) == 0 {
-				w.t.Errorf("topic %s was created, and is gone", name)
-			}
+	for name := range w.made {
+		there := func() (ok bool) {
+			w.tape.look(func(im *cluster.Image) { ok = im.ModRev(w.keys.Topic(name)) != 0 })
+			return ok
 		}
-	})
+		if !poll(soon, there) { // the answer may be faster than our watch
+			w.t.Errorf("topic %s was created, and is gone", name)
+		}
+	}
 }
 
 // judge replays the history.

@@ -110,19 +110,27 @@ func (p *tape) leftSeat(won store.Rev) (at time.Time, rev store.Rev) {
 	return time.Time{}, 0
 }
 
-// describe names the changes, the newest last.
+// describe names the changes, one revision in a line, the newest last.
 func (p *tape) describe() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	const most = 200
-	var out strings.Builder
-	for _, c := range p.changes[max(0, len(p.changes)-most):] {
-		what := "put"
-		if c.Deleted {
-			what = "delete"
+	const most = 100
+	var lines []string
+	for i, c := range p.changes {
+		if i == 0 || c.KV.ModRev != p.changes[i-1].KV.ModRev {
+			who := ""
+			if p.hand[c.KV.ModRev] {
+				who = " by hand"
+			}
+			lines = append(lines, fmt.Sprintf("%s %d%s:", c.at.Format("15:04:05.000"), c.KV.ModRev, who))
 		}
-		fmt.Fprintf(&out, "%s %6d %-6s %s, %d bytes, lease %x, by hand %v\n",
-			c.at.Format("15:04:05.000"), c.KV.ModRev, what, c.KV.Key, len(c.KV.Value), c.KV.Lease, p.hand[c.KV.ModRev])
+		what := "+"
+		if c.Deleted {
+			what = "-"
+		}
+		if last := &lines[len(lines)-1]; len(*last) < 300 {
+			*last += " " + what + strings.TrimPrefix(c.KV.Key, p.keys.Prefix())
+		}
 	}
-	return out.String()
+	return strings.Join(lines[max(0, len(lines)-most):], "\n")
 }
