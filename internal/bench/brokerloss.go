@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/controllerd/controllerd/cluster"
+)
+
+const (
+	lossBrokers    = 5
+	lossTopics     = 10
+	lossPartitions = 1000 // of each topic
+	catchUp        = 200 * time.Millisecond
+)
+
+var brokerLossRow = row{
+	name: "brokerloss",
+	what: `
+One of 5 brokers is killed and its session's lease revoked, with three daemons and 10,000 partitions of 3 replicas, of which
+6,000 have one there: from sending the revocation until the last record is committed, as the watch of a process of its own
+sees it, and until the last handler of a live broker is called. Each round another broker. Bare: from the same signal, a
+client that has the same blocks at hand changes and encodes them and puts them under as many compares, 16 transactions in
+flight, beside as many watchers.`,
+	run: brokerLoss,
+}
+
+func brokerLoss(ctx context.Context, b *bench) ([]figure, error) {
+	w, err := newWorld(ctx, b, 3)
+	if err != nil {
+		return nil, err
+	}
+	defer w.close()
+	outside, err := startWatcher(ctx, w.addr)
+	if err != nil {
+		return nil, err
+	}
+	defer outside.close()
+	for id := range lossBrokers {
+		if err := w.startNode(ctx, cluster.BrokerID(id+1), catchUp); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.createTopics(ctx, lossTopics, lossPartitions, 3); err != nil {
+		return nil, err
+	}
+	if err := w.restore(ctx); err != nil {
+		return nil, err
+	}
+	victim := cluster.BrokerID(0)
+	ours, err := measure(ctx, "broker loss", func(ctx context.Context) ([]time.Duration, error) {
+		victim = victim%lossBrokers + 1
+		return w.loseBroker(ctx, outside, victim)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := w.checkOrder(); err != nil {
+		return nil, err
+	}
+	bare, err := w.bareLoss(ctx, outside)
+	if err != nil {
+		return nil, err
+	}
+	return []figure{
+		{what: "until the last record is committed", ours: ours[0], bare: bare, times: 2},
+		{what: "until the last handler is called", ours: ours[1], bare: bare, times: 3},
+	}, nil
+}
+
+// restore waits until all replicas are in sync, and all brokers know it.
+func (w *world) restore(ctx context.Context) error {
+	err := w.await(ctx, "all replicas to be in sync", func(im *cluster.Image) bool {
+		whole := len(im.Brokers) == lossBrokers
+		for _, t := range im.Topics {
+			im.Partitions(t, func(_ cluster.PartitionID, p *cluster.Partition) {
+				whole = whole && p != nil && len(p.ISR) == len(p.Replicas)
+			})
+		}
+		return whole
+	})
+	if err != nil {
+		return err
+	}
+	return w.settle(ctx)
+}
+
+// loseBroker kills a broker and ends its session, and brings it back.
+func (w *world) loseBroker(ctx context.Context, outside *watcher, victim cluster.BrokerID) ([]time.Duration, error) {
+	w.nodes[victim].Kill()
+	_ = w.nodes[victim].Wait()
+	delete(w.nodes, victim)
+	if err := pause(ctx, settling); err != nil {
+		return nil, err
+	}
+	var gone *cluster.Broker
+	var blocks, handlers int
+	w.look(func(im *cluster.Image) {
+		gone, blocks, handlers = im.Brokers[victim], blocksOf(im, victim), handlersWithout(im, victim)
+	})
+	outside.mark()
+	w.countCalls()
+	w.rest()
+	defer w.resume()
+	began := time.Now()
+	if err := w.store.Revoke(ctx, gone.Lease); err != nil {
+		return nil, err
+	}
+	committed, err := outside.blocks(ctx, blocks)
+	if err != nil {
+		return nil, err
+	}
+	called, err := w.awaitCalls(ctx, handlers)
+	if err != nil {
+		return nil, err
+	}
+	w.resume()
+	if err := w.checkLoss(ctx, victim, committed.rev); err != nil {
+		return nil, err
+	}
+	if err := w.startNode(ctx, victim, catchUp); err != nil {
+		return nil, err
+	}
+	return []time.Duration{committed.at.Sub(began), called.Sub(began)}, w.restore(ctx)
+}
+
+// blocksOf is the number of blocks that the loss of a broker changes.
+func blocksOf(im *cluster.Image, victim cluster.BrokerID) int {
+	blocks := map[cluster.BlockID]bool{}
+	im.Hosted(victim, func(t *cluster.Topic, id cluster.PartitionID, p *cluster.Partition) {
+		if slices.Contains(p.ISR, victim) {
+			blocks[cluster.BlockOf(id, t.BlockSize())] = true
+		}
+	})
+	return len(blocks)
+}
+
+// handlersWithout is the number of handlers that the loss of a broker calls:
+// those of all other replicas of what it hosted.
+func handlersWithout(im *cluster.Image, victim cluster.BrokerID) int {
+	n := 0
+	im.Hosted(victim, func(_ *cluster.Topic, _ cluster.PartitionID, p *cluster.Partition) { n += len(p.Replicas) - 1 })
+	return n
+}
+
+// checkLoss fails if the broker is still in an ISR, or if a block was changed
+// after the revision that was taken for the last.
+func (w *world) checkLoss(ctx context.Context, victim cluster.BrokerID, last int64) error {
+	if err := w.await(ctx, "the last record", func(im *cluster.Image) bool { return int64(im.Rev) >= last }); err != nil {
+		return err
+	}
+	var wrong error
+	w.look(func(im *cluster.Image) {
+		im.Hosted(victim, func(t *cluster.Topic, id cluster.PartitionID, p *cluster.Partition) {
+			block := im.Block(cluster.BlockOf(id, t.BlockSize()))
+			if slices.Contains(p.ISR, victim) || int64(block.ModRev) > last {
+				wrong = fmt.Errorf("%s-%d at revision %d has ISR %v without broker %d", t.Name, id.Index, block.ModRev, p.ISR, victim)
+			}
+		})
+	})
+	return wrong
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func ms(n ...int) []time.Duration {
+	var out []time.Duration
+	for _, m := range n {
+		out = append(out, time.Duration(m)*time.Millisecond)
+	}
+	return out
+}
+
+func TestFigure(t *testing.T) {
+	cases := []struct {
+		name        string
+		f           figure
+		target, met string
+	}{
+		{"every round is fast enough", figure{ours: ms(1, 9, 3), below: 10 * time.Millisecond}, "below 10 ms", "yes"},
+		{"one round is not", figure{ours: ms(1, 10, 3), below: 10 * time.Millisecond}, "below 10 ms", "**no**"},
+		{"the medians compare well", figure{ours: ms(1, 90, 4), bare: ms(2, 2, 50), times: 2}, "at most 2 times", "yes"},
+		{"the medians do not", figure{ours: ms(1, 90, 5), bare: ms(2, 2, 50), times: 2}, "at most 2 times", "**no**"},
+		{"no target", figure{ours: ms(1)}, "-", "-"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			if c.f.target() != c.target || c.f.met() != c.met {
+				t.Errorf("target %q met %q, want %q %q", c.f.target(), c.f.met(), c.target, c.met)
+			}
+		})
+	}
+}
+
+func TestBrief(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		4321 * time.Millisecond: "4.32 s", 102125231: "102 ms", 951661: "952 µs", 25 * time.Millisecond: "25 ms", 12: "12ns",
+	} {
+		if got := brief(d); got != want {
+			t.Errorf("brief(%d) = %q, want %q", d, got, want)
+		}
+	}
+}
+
+func TestSection(t *testing.T) {
+	got := section(row{name: "r", what: "\nWhat."}, []figure{
+		{what: "a", ours: ms(3, 1, 2), bare: ms(1, 1, 1), times: 2}, {what: "b", ours: ms(7)},
+	}, "machine")
+	want := `## r
+
+What.
+
+machine
+
+| measured | median | worst | bare median | bare worst | ratio | target | met |
+|---|---|---|---|---|---|---|---|
+| a | 2 ms | 3 ms | 1 ms | 1 ms | 2.00 | at most 2 times | yes |
+| b | 7 ms | 7 ms | - | - | - | - | - |
+`
+	if got != want {
+		t.Errorf("section:\n%s", got)
+	}
+}
+
+// A row that is written anew leaves the others, in the order of rows.
+func TestUpdated(t *testing.T) {
+	one := updated("", "freeze", "## freeze\n\nfirst\n")
+	two := updated(one, "handover", "## handover\n\nsecond\n")
+	three := updated(two, "freeze", "## freeze\n\nthird\n")
+	want := header + "## handover\n\nsecond\n\n## freeze\n\nthird\n"
+	if three != want {
+		t.Errorf("file:\n%s", three)
+	}
+	if again := updated(three, "freeze", "## freeze\n\nthird\n"); again != three {
+		t.Errorf("the same again:\n%s", again)
+	}
+	if strings.Count(header, "# ") != 1 {
+		t.Error("the header looks like a section")
+	}
+}
