@@ -245,10 +245,10 @@ func timeOf(ms int64) string {
 
 // span is the time between two times, in milliseconds, never negative.
 func span(fromMs, toMs int64) int64 {
-	if d := uint64(toMs) - uint64(fromMs); toMs > fromMs && d <= math.MaxInt64 {
-		return int64(d)
+	if toMs <= fromMs {
+		return 0
 	}
-	return 0
+	return int64(min(uint64(toMs)-uint64(fromMs), math.MaxInt64))
 }
 
 // list is never null in JSON.

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/controllerd/controllerd/cluster"
+	"github.com/controllerd/controllerd/rpc"
+)
+
+func TestWrongUsage(t *testing.T) {
+	for _, tt := range []struct{ args, want string }{
+		{"bogus", `unknown command "bogus" for "controllerd"`},
+		{"contoller", `unknown command "contoller" for "controllerd", did you mean controller?`},
+		{"topic bogus", `unknown command "bogus" for "controllerd topic"`},
+		{"topic bogus --partitions 3", `unknown command "bogus" for "controllerd topic"`},
+		{"controller bogus", `unknown command "bogus" for "controllerd controller"`},
+		{"completion bogus", `unknown command "bogus" for "controllerd completion"`},
+		{"help bogus", `unknown command "bogus" for "controllerd"`},
+		{"help topic bogus", `unknown command "bogus" for "controllerd topic"`},
+		{"--bogus", "unknown flag: --bogus"},
+		{"topic list --bogus", "unknown flag: --bogus"},
+		{"topic list -x", "unknown shorthand flag: 'x' in -x"},
+		{"version --server 127.0.0.1:1", "unknown flag: --server"},
+		{"topic list extra", `unexpected argument "extra" for "controllerd topic list"`},
+		{"topic describe", "accepts 1 arg(s), received 0"},
+		{"topic describe a b", "accepts 1 arg(s), received 2"},
+		{"topic create --partitions 1 --replication-factor 1", "requires at least 1 arg(s), only received 0"},
+		{"topic create a", `required flag(s) "partitions", "replication-factor" not set`},
+		{"topic create a --partitions x --replication-factor 1", `invalid argument "x" for "--partitions" flag`},
+		{"topic create a --partitions 2147483648 --replication-factor 1", `invalid argument "2147483648" for "--partitions" flag`},
+		{"topic create a --partitions 1 --replication-factor 1 --config k", `config "k" is not name=value`},
+		{"topic create a --partitions 1 --replication-factor 1 --config k=1 --config k=2", `config "k" is given twice`},
+		{"topic create a\xff --partitions 1 --replication-factor 1", `argument "a\xff" is not UTF-8`},
+		{"topic describe a\xff", `argument "a\xff" is not UTF-8`},
+		{"controller resign --reason a\xff", `argument "a\xff" is not UTF-8`},
+		{"topic list -o xml", `invalid argument "xml" for "-o, --output" flag: want one of table, json, yaml`},
+		{"version -o xml", `invalid argument "xml" for "-o, --output" flag: want one of table, json, yaml`},
+		{"topic list --timeout 5", `invalid argument "5" for "--timeout" flag`},
+		{"topic list --timeout 0s", "timeout 0s is not positive"},
+		{"topic list --server localhost", `server "localhost" is not host:port`},
+		{"topic list --server=", "no server given"},
+		{"serve extra", `unexpected argument "extra" for "controllerd serve"`},
+		{"serve --lease-ttl 5", `invalid argument "5" for "--lease-ttl" flag`},
+	} {
+		r := cli(strings.Fields(tt.args)...).want(t, exitUsage)
+		first, hint, _ := strings.Cut(r.stderr, "\n")
+		if !strings.HasPrefix(first, "Error: "+tt.want) || !strings.HasPrefix(hint, "Run 'controllerd") || r.stdout != "" {
+			t.Errorf("%q\nstdout: %s\nstderr: %s\nwant:   %s", tt.args, r.stdout, r.stderr, tt.want)
+		}
+	}
+}
+
+// TestServeFaults: all faults of the flags are named at once, before anything
+// is listened to or written.
+func TestServeFaults(t *testing.T) {
+	for _, tt := range []struct {
+		args string
+		want []string
+	}{
+		{"--cluster No_Good --lease-ttl 1999ms --etcd-endpoints= --listen nowhere --advertise me", []string{
+			"dial etcd: no endpoints given", `listen address "nowhere" is not host:port`, `advertised address "me" is not host:port`,
+			`cluster name "No_Good": want 1 to 63 of a-z, 0-9 and -, not starting with -`, "lease TTL 1.999s is below 2s",
+		}},
+		{"--etcd-endpoints 127.0.0.1:1,,127.0.0.1:2 --lease-ttl 0s", []string{"dial etcd: endpoint 2 is empty", "lease TTL is 0"}},
+		{"--etcd-endpoints http://me:secret@127.0.0.1:1 --lease-ttl -5s", []string{
+			"dial etcd: endpoint 1 has a user name in it, which etcd ignores", "lease TTL -5s is below 2s",
+		}},
+		{"--id a\xff", []string{`id "a\xff" is not UTF-8`}},
+	} {
+		r := cli(append([]string{"serve"}, strings.Fields(tt.args)...)...).want(t, exitUsage)
+		want := "Error: " + strings.Join(tt.want, "\nError: ") + "\nRun 'controllerd serve --help' for usage.\n"
+		if r.stderr != want {
+			t.Errorf("serve %s\nstderr:\n%s\nwant:\n%s", tt.args, r.stderr, want)
+		}
+	}
+}
+
+func TestHelp(t *testing.T) {
+	root := cli("--help").want(t, exitOK)
+	for _, want := range []string{"topic", "broker", "controller", "serve", "version", "completion", exitCodes} {
+		if !strings.Contains(root.stdout, want) {
+			t.Errorf("no %q in:\n%s", want, root.stdout)
+		}
+	}
+	for _, same := range [][]string{nil, {"help"}, {"-h"}} {
+		if got := cli(same...).want(t, exitOK).stdout; got != root.stdout {
+			t.Errorf("%q shows:\n%s", same, got)
+		}
+	}
+	topic := cli("topic", "--help").want(t, exitOK)
+	if strings.Contains(topic.stdout, "Exit codes") || !strings.Contains(topic.stdout, "describe") {
+		t.Errorf("help of topic:\n%s", topic.stdout)
+	}
+	for _, same := range [][]string{{"topic"}, {"help", "topic"}} {
+		if got := cli(same...).want(t, exitOK).stdout; got != topic.stdout {
+			t.Errorf("%q shows:\n%s", same, got)
+		}
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if r := cli("completion", shell).want(t, exitOK); !strings.Contains(r.stdout, "controllerd") {
+			t.Errorf("%s:\n%s", shell, r.stdout)
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	v := decode[version](t, cli("version", "-o", "json"))
+	if v != *buildVersion() || v.Version == "" || v.Go == "" || v.Platform == "" {
+		t.Errorf("%+v", v)
+	}
+	if r := cli("version").want(t, exitOK); r.lines()[0] != "Version: "+v.Version {
+		t.Error(r.stdout)
+	}
+	if r := cli("--version").want(t, exitOK); r.stdout != "controllerd version "+v.Version+"\n" {
+		t.Error(r.stdout)
+	}
+}
+
+// TestExitCodes is the table in the root's help.
+func TestExitCodes(t *testing.T) {
+	refused := func(err error) error { return refusal{"127.0.0.1:1", status.Convert(err)} }
+	for _, tt := range []struct {
+		err  error
+		code int
+		line string
+	}{
+		{nil, exitOK, ""},
+		{errInterrupted, exitFailed, "interrupted"},
+		{usagef("what is %q", "x"), exitUsage, `what is "x"`},
+		{refused(rpc.Error(cluster.TopicAlreadyExists, nil, "topic %q exists", "a")), exitFailed, `TOPIC_ALREADY_EXISTS: topic "a" exists`},
+		{refused(rpc.Error(cluster.NotController, nil, "no controller is active")), exitAway, "NOT_CONTROLLER: no controller is active"},
+		{refused(rpc.Error(cluster.ThrottlingQuotaExceeded, nil, "full")), exitFailed, "THROTTLING_QUOTA_EXCEEDED: full"},
+		{refused(status.Error(codes.Unavailable, "EOF")), exitAway, "127.0.0.1:1: EOF"},
+		{refused(status.FromContextError(context.DeadlineExceeded).Err()), exitAway, "no answer from 127.0.0.1:1 in time"},
+		{refused(status.Error(codes.Unimplemented, "unknown method")), exitFailed, "127.0.0.1:1: unknown method"},
+		{unreachable{"127.0.0.1:1", errors.New("connection refused")}, exitAway, "cannot reach 127.0.0.1:1: connection refused"},
+		{fmt.Errorf("listen: %w", os.ErrPermission), exitFailed, "listen: permission denied"},
+		{refused(status.Error(codes.Internal, "two\nlines, \x1b[31mred")), exitFailed, `127.0.0.1:1: two\nlines, \x1b[31mred`},
+	} {
+		var stderr bytes.Buffer
+		code := report(&stderr, newRoot(), tt.err)
+		line, _, _ := strings.Cut(stderr.String(), "\n")
+		if code != tt.code || strings.TrimPrefix(line, "Error: ") != tt.line {
+			t.Errorf("%v: code %d, want %d; stderr %q, want %q", tt.err, code, tt.code, line, tt.line)
+		}
+		if code != exitOK && !strings.Contains(exitCodes, fmt.Sprintf("\n  %d  ", code)) {
+			t.Errorf("code %d is not in the help", code)
+		}
+	}
+}
