@@ -263,6 +263,27 @@ func (im *Image) Reached(rev store.Rev, found []store.KV, missing []string) bool
 	return true
 }
 
+// Missed are keys of which the image, though it has reached rev, does not show
+// what a read at rev found or did not find. The watch has lost an event, or the
+// key was written again since.
+func (im *Image) Missed(rev store.Rev, found []store.KV, missing []string) []string {
+	if im.Rev < rev {
+		return nil
+	}
+	var out []string
+	for _, kv := range found {
+		if im.keys[kv.Key].mod < kv.ModRev {
+			out = append(out, kv.Key)
+		}
+	}
+	for _, key := range missing {
+		if mod := im.keys[key].mod; mod != 0 && mod <= rev {
+			out = append(out, key)
+		}
+	}
+	return out
+}
+
 // Differences compares the image with a complete list of keys and mod
 // revisions at a revision that the image has reached. It returns the keys that
 // the watch must have missed.

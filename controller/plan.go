@@ -140,6 +140,7 @@ func (l *Loop) advanceChunks(now time.Duration, chunks []*chunk, out []Action) (
 	for _, c := range chunks {
 		if c.phase == seen && l.shown(c) {
 			c.phase = settled
+			out = l.fetchMissed(now, c, out)
 		}
 		if c.phase == committing || c.phase == reading {
 			flying++
@@ -173,6 +174,20 @@ func (l *Loop) shown(c *chunk) bool {
 		return l.im.Rev >= c.rev
 	}
 	return l.im.Reached(c.rev, c.found, c.missing)
+}
+
+// fetchMissed reads what the watch has missed, as the failure of the chunk
+// shows. To decide again before would fail again, as fast as the store answers.
+func (l *Loop) fetchMissed(now time.Duration, c *chunk, out []Action) []Action {
+	if c.ok {
+		return out
+	}
+	keys := l.im.Missed(c.rev, c.found, c.missing)
+	if len(keys) == 0 {
+		return out
+	}
+	l.pause = now + storePause
+	return append(out, Fetch{Keys: keys[:min(len(keys), store.MaxOps)]})
 }
 
 func condKeys(t store.Txn) []string {
