@@ -87,7 +87,8 @@ func (w *World) startDaemon(i int) {
 func (d *simDaemon) kill() {
 	w := d.w
 	d.dead = true
-	w.tracef("%s: killed", d.name)
+	d.account()
+	w.tracef("%s: ends", d.name)
 	if d.watch != nil {
 		w.etcd.drop(d.watch)
 	}
@@ -97,6 +98,14 @@ func (d *simDaemon) kill() {
 	for _, c := range slices.Clone(d.calls) {
 		c.serverGone()
 	}
+	if w.calm { // it was told to stop before
+		w.after(time.Second, func() { w.startDaemon(d.index) })
+	}
+}
+
+// account adds what only the loop has counted.
+func (d *simDaemon) account() {
+	d.w.seen["missed change that was healed"] += int(d.loop.Stats.Healed)
 }
 
 // clock is the daemon's monotonic clock.
@@ -133,6 +142,10 @@ func (d *simDaemon) step() {
 		d.do(a)
 	}
 	d.look()
+	if d.loop.Done() {
+		d.kill()
+		return
+	}
 	d.alarm++
 	alarm := d.alarm
 	d.after(max(d.loop.Wake()-d.clock(), time.Millisecond), nil, func() {
@@ -201,6 +214,7 @@ func (d *simDaemon) commit(a controller.Commit, allowed bool) {
 func (d *simDaemon) txn(txn store.Txn, done func(store.Result, error)) (cancel func()) {
 	return call(d, election.CallTimeout, func(m *memstore.Model) (store.Result, error) {
 		res, err := m.Txn(txn)
+		d.w.countFailed(txn, res, err)
 		d.w.tracef("txn of %s: %s: succeeded %v at %d, %v", d.name, d.w.txnText(txn), res.Succeeded, res.Rev, err)
 		return res, err
 	}, done)

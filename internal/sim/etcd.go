@@ -105,11 +105,35 @@ func call[T any](d *simDaemon, timeout time.Duration, op func(*memstore.Model) (
 		var v T
 		var err error
 		w.etcd.do(func(m *memstore.Model) { v, err = op(m) })
+		if answered {
+			w.seen["call after its caller had given up"]++
+		}
 		if w.passes(l.in) {
 			d.after(w.latency(), nil, func() { answer(v, err) })
+		} else {
+			w.seen["call whose answer was lost"]++
 		}
 	})
 	return fail(errCancel)
+}
+
+// countFailed notes which guard made a transaction of a term fail.
+func (w *World) countFailed(txn store.Txn, res store.Result, err error) {
+	if err != nil || res.Succeeded {
+		return
+	}
+	what := ""
+	for _, c := range txn.If {
+		if c.Field == store.ModRev && c.Key == w.keys.Controller() {
+			what = "block guard failed"
+			if !slices.ContainsFunc(res.Found, func(kv store.KV) bool { return kv.Key == c.Key && kv.ModRev == c.Rev }) {
+				what = "claim guard failed"
+			}
+		}
+	}
+	if what != "" {
+		w.seen[what]++
+	}
 }
 
 // watch is one stream of changes to a daemon.

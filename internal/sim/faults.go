@@ -3,7 +3,8 @@ package sim
 import (
 	"time"
 
-	"github.com/controllerd/controllerd/cluster"
+	"github.com/controllerd/controllerd/controller"
+	"github.com/controllerd/controllerd/election"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 	"github.com/controllerd/controllerd/rpc"
 	"github.com/controllerd/controllerd/store"
@@ -20,6 +21,7 @@ type fault struct {
 var allFaults = []fault{
 	{"daemon frozen", (*World).freezeDaemon},
 	{"daemon killed", (*World).killDaemon},
+	{"daemon told to stop", (*World).stopDaemon},
 	{"etcd cut off", (*World).cutEtcd},
 	{"watch cut off", (*World).cutWatch},
 	{"watch loses an event", func(w *World) { w.etcd.losing = 1 + w.rng.IntN(3) }},
@@ -31,6 +33,7 @@ var allFaults = []fault{
 	{"seat deleted", (*World).deleteSeat},
 	{"epoch key edited", (*World).editEpoch},
 	{"block edited", (*World).editBlock},
+	{"key spoiled", (*World).spoil},
 	{"topic created", (*World).createTopic},
 	{"resignation", (*World).resign},
 	{"compaction", func(w *World) { _ = w.etcd.model.Compact(w.etcd.model.Rev()) }},
@@ -93,6 +96,18 @@ func (w *World) killDaemon() {
 	}
 	d.kill()
 	w.later(pick(w, 20*time.Millisecond, w.p.ttl, 2*w.p.ttl), func() { w.startDaemon(d.index) })
+}
+
+// stopDaemon in order, as far as it can give up what it holds in time.
+func (w *World) stopDaemon() {
+	const leaveTimeout = 6 * time.Second
+	d := w.someDaemon()
+	if d == nil || !d.runs() {
+		return
+	}
+	d.post(controller.Elected{Event: election.Leave{Reason: "told to stop"}})
+	d.after(leaveTimeout, nil, d.kill)
+	w.later(2*leaveTimeout, func() { w.startDaemon(d.index) })
 }
 
 // cutEtcd off from one daemon: one way or both, with or without notice.
@@ -227,53 +242,6 @@ func (w *World) revokeLease() {
 	for _, id := range leases {
 		w.etcd.do(func(m *memstore.Model) { m.Revoke(id) })
 	}
-}
-
-func (w *World) deleteSeat() {
-	w.rewrite(w.keys.Controller(), func(kv store.KV) store.Op { return store.Delete(kv.Key) })
-}
-
-// editEpoch raises the epoch key, or deletes it.
-func (w *World) editEpoch() {
-	w.rewrite(w.keys.ControllerEpoch(), func(kv store.KV) store.Op {
-		if w.chance(0.3) {
-			return store.Delete(kv.Key)
-		}
-		e := max(w.checker.history.epoch, w.checker.history.key) + 1 + cluster.Epoch(w.rng.IntN(3))
-		return store.Put(kv.Key, cluster.Encode(&pb.EpochRecord{Epoch: int64(e)}))
-	})
-}
-
-// rewrite changes a key by hand, if it exists.
-func (w *World) rewrite(key string, op func(store.KV) store.Op) {
-	read, err := w.etcd.model.Get(key)
-	if err != nil || len(read.KVs) == 0 {
-		return
-	}
-	kv := read.KVs[0]
-	if _, err := w.etcd.byHand(store.Txn{If: []store.Cond{store.ModRevIs(key, kv.ModRev)}, Then: []store.Op{op(kv)}}); err != nil {
-		w.tracef("by hand: %v", err)
-	}
-}
-
-// editBlock gives a partition another leader, or a smaller ISR, by hand.
-func (w *World) editBlock() {
-	im := w.truth()
-	all := partitionsOf(im)
-	if len(all) == 0 {
-		return
-	}
-	id := pick(w, all...)
-	p := im.Partition(id).Clone()
-	p.Leader = pick(w, p.ISR...)
-	if w.chance(0.5) {
-		p.ISR = []cluster.BrokerID{p.Leader}
-	}
-	p.LeaderEpoch++
-	p.PartitionEpoch++
-	block := cluster.BlockOf(id, im.TopicByID(id.Topic).BlockSize())
-	value := im.Block(block).With(map[int32]*cluster.Partition{id.Index: &p}).Encode()
-	w.rewrite(w.keys.Block(block), func(kv store.KV) store.Op { return store.Put(kv.Key, value) })
 }
 
 // createTopic asks some daemon for a topic, again with the same request id

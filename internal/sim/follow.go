@@ -79,6 +79,7 @@ func (d *simDaemon) watchEnded(wt *watch, err error) {
 	pause := watchPause
 	if errors.Is(err, store.ErrCompacted) {
 		d.rev, pause = 0, 0
+		d.w.seen["watch that was compacted away"]++
 	}
 	d.w.tracef("%s: watch ended: %v", d.name, err)
 	d.after(pause, nil, d.follow)

@@ -131,6 +131,7 @@ func (b *simBroker) observe(s *stream, cmd *pb.Command, v *fencing.Verdict) {
 }
 
 func (b *simBroker) tell(s *stream, o broker.Observation) {
+	b.w.seen["command "+o.Result]++
 	b.w.checker.Accepted(Accepted{At: b.w.now, Broker: b.id, Process: s.d.name, Observation: o})
 	b.w.tracef("%s: %s of %s/%d for %d: %s-%d at %d, %d: %s", b.name, o.Command, s.d.name, o.ControllerEpoch,
 		o.BrokerEpoch, o.Topic, o.Partition, o.LeaderEpoch, o.PartitionEpoch, o.Result)

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,7 +20,7 @@ type history struct {
 	edited map[store.Rev]bool
 	seat   cluster.Epoch // of the term that holds it, 0: empty
 	epoch  cluster.Epoch // the highest that was ever won
-	key    cluster.Epoch // what the epoch key holds, also if by hand; 0: missing
+	key    cluster.Epoch // what the epoch key holds, also if by hand; 0: nothing readable
 	terms  map[cluster.Epoch]*pb.TermRecord
 
 	live        map[cluster.BrokerID]cluster.BrokerEpoch
@@ -68,14 +69,14 @@ func (c *Checker) Watched(at time.Duration, b store.Batch) {
 
 // transaction is what one revision changed, and what stood before it.
 type transaction struct {
-	at       time.Duration
-	rev      store.Rev
-	trusted  bool          // made by hand, or by nobody knows whom
-	before   cluster.Epoch // who held the seat
-	won      bool          // the seat was taken
-	left     bool          // the seat was given up or lost
-	minted   cluster.Epoch // what the epoch key was set to, 0: nothing
-	unminted bool          // the epoch key was deleted
+	at      time.Duration
+	rev     store.Rev
+	trusted bool          // made by hand, or by nobody knows whom
+	before  cluster.Epoch // who held the seat
+	won     bool          // the seat was taken
+	left    bool          // the seat was given up or lost
+	keyed   bool          // the epoch key was changed
+	minted  cluster.Epoch // to this; 0: it is gone or unreadable
 }
 
 func (c *Checker) revision(at time.Duration, rev store.Rev, changes []store.Change) {
@@ -85,7 +86,7 @@ func (c *Checker) revision(at time.Duration, rev store.Rev, changes []store.Chan
 		case c.keys.Controller():
 			t.won, t.left = !ch.Deleted, ch.Deleted
 		case c.keys.ControllerEpoch():
-			t.minted, t.unminted = epochOf(ch), ch.Deleted
+			t.keyed, t.minted = true, epochOf(ch)
 		}
 	}
 	c.takeSeat(t)
@@ -121,8 +122,8 @@ func (c *Checker) takeSeat(t transaction) {
 	h := &c.history
 	if !t.trusted {
 		switch {
-		case t.unminted:
-			c.violated(ErrEpochFell, t.at, "epoch key deleted at revision %d", t.rev)
+		case t.keyed && t.minted == 0:
+			c.violated(ErrEpochFell, t.at, "epoch key lost at revision %d", t.rev)
 		case t.minted != 0 && t.minted <= max(h.epoch, h.key):
 			c.violated(ErrEpochFell, t.at, "from %d to %d at revision %d", max(h.epoch, h.key), t.minted, t.rev)
 		case t.minted != 0 && !t.won:
@@ -140,7 +141,7 @@ func (c *Checker) takeSeat(t transaction) {
 	case t.left:
 		h.seat = 0
 	}
-	if t.minted != 0 || t.unminted {
+	if t.keyed {
 		h.key = t.minted
 	}
 }
@@ -260,7 +261,7 @@ func topicIDOf(hex string) (id cluster.TopicID, ok bool) {
 // before (I4), and that it was written by who holds the seat (I3).
 func (c *Checker) checkRecord(t transaction, id cluster.PartitionID, old *record, r *pb.PartitionRecord) {
 	bad := func(format string, args ...any) {
-		c.violated(ErrPartitionState, t.at, "%v at revision %d: "+format, append([]any{id, t.rev}, args...)...)
+		c.violated(ErrPartitionState, t.at, "%s at revision %d: "+format, append([]any{c.name(id), t.rev}, args...)...)
 	}
 	if c.history.edited[t.rev] {
 		return
@@ -275,7 +276,7 @@ func (c *Checker) checkRecord(t transaction, id cluster.PartitionID, old *record
 		bad("leader %d is not in the ISR %v", r.GetLeader(), r.GetIsr())
 	}
 	if e := cluster.Epoch(r.GetControllerEpoch()); !t.trusted && t.before != 0 && e != t.before {
-		c.violated(ErrLateWrite, t.at, "%v written at revision %d by epoch %d, the seat belongs to %d", id, t.rev, e, t.before)
+		c.violated(ErrLateWrite, t.at, "%s written at revision %d by epoch %d, the seat belongs to %d", c.name(id), t.rev, e, t.before)
 	}
 	if old == nil {
 		return
@@ -286,8 +287,22 @@ func (c *Checker) checkRecord(t transaction, id cluster.PartitionID, old *record
 	case r.GetControllerEpoch() < old.GetControllerEpoch():
 		bad("controller epoch falls from %d to %d", old.GetControllerEpoch(), r.GetControllerEpoch())
 	case r.GetPartitionEpoch() <= old.GetPartitionEpoch():
-		bad("changes from %v to %v without a higher partition epoch", old.PartitionRecord, r)
+		bad("changes from %s to %s without a higher partition epoch", recordText(old.PartitionRecord), recordText(r))
 	case r.GetLeader() != old.GetLeader() && r.GetLeaderEpoch() == old.GetLeaderEpoch():
 		bad("leader changes from %d to %d without a higher leader epoch", old.GetLeader(), r.GetLeader())
 	}
+}
+
+// name is the partition as people write it.
+func (c *Checker) name(id cluster.PartitionID) string {
+	for name, t := range c.history.topics {
+		if string(t.GetTopicId()) == string(id.Topic[:]) {
+			return fmt.Sprintf("%s-%d", name, id.Index)
+		}
+	}
+	return id.String()
+}
+
+func recordText(r *pb.PartitionRecord) string {
+	return fmt.Sprintf("[leader %d at %d, %d isr %v by %d]", r.GetLeader(), r.GetLeaderEpoch(), r.GetPartitionEpoch(), r.GetIsr(), r.GetControllerEpoch())
 }

@@ -193,12 +193,19 @@ func (d *simDaemon) renew(c *rpcCall, r *pb.RenewSessionRequest) {
 // once.
 func (d *simDaemon) decide(c *rpcCall, r rpc.Request, passOn bool) {
 	d.submit(r, func(a rpc.Answer) {
-		active := d.loop.Image().Controller
-		if rpc.ReasonOf(a.Err) != cluster.NotController || !passOn || active == nil || active.Record.GetEndpoint() == d.endpoint {
+		to := d.activeIndex()
+		if rpc.ReasonOf(a.Err) != cluster.NotController || !passOn || to < 0 {
 			c.reply(a.Response, a.Err)
 			return
 		}
-		to := int(active.Record.GetEndpoint()[1] - '1')
 		d.w.ask(&d.process, &link{}, to, c.until-d.w.now, func(next *simDaemon, c *rpcCall) { next.decide(c, r, false) }, c.reply)
+	})
+}
+
+// activeIndex is where the daemon believes the active one, -1: nowhere.
+func (d *simDaemon) activeIndex() int {
+	c := d.loop.Image().Controller
+	return slices.IndexFunc(d.w.daemons[:], func(o *simDaemon) bool {
+		return o != nil && c != nil && o.endpoint == c.Record.GetEndpoint()
 	})
 }

@@ -14,6 +14,9 @@ const afterglow = 2 * time.Second
 func (w *World) calmDown() {
 	w.tracef("CALM")
 	w.calm, w.noise, w.etcd.model.NoSpace, w.etcd.losing = true, 0, false, 0
+	for _, s := range w.spoiled {
+		w.repair(s)
+	}
 	w.disturbed()
 	w.calmed, w.well = w.now, -1
 	for i := range w.daemons {

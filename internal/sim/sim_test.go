@@ -2,6 +2,8 @@ package sim
 
 import (
 	"flag"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 )
@@ -21,6 +23,7 @@ func play(t *testing.T, cfg Config) Report {
 }
 
 func TestSeeds(t *testing.T) {
+	seen := map[string]int{}
 	first, last := uint64(1), uint64(*seeds)
 	if *seed != 0 {
 		first, last = *seed, *seed
@@ -31,6 +34,9 @@ func TestSeeds(t *testing.T) {
 			cfg.Trace = func(line string) { t.Log(line) }
 		}
 		r := play(t, cfg)
+		for what, n := range r.Seen {
+			seen[what] += n
+		}
 		for _, v := range r.Violations {
 			t.Errorf("seed %d: %v", n, v)
 		}
@@ -39,6 +45,30 @@ func TestSeeds(t *testing.T) {
 				t.Log(line)
 			}
 			t.Fatalf("again with: go test ./internal/sim -run TestSeeds -seed=%d -v", n)
+		}
+	}
+	for _, what := range slices.Sorted(maps.Keys(seen)) {
+		t.Logf("%7d  %s", seen[what], what)
+	}
+	if *seed == 0 && *seeds >= 50 {
+		checkSeen(t, seen)
+	}
+}
+
+// mustSee is what the seeds have to bring about: a safety part that is never
+// needed is not tested.
+var mustSee = []string{
+	"command ADMITTED", "command ISR_ADOPTED", "command ALREADY",
+	"command STALE_CONTROLLER_EPOCH", "command STALE_BROKER_EPOCH", "command UNAVAILABLE", "command of an ended stream",
+	"claim guard failed", "block guard failed",
+	"call after its caller had given up", "call whose answer was lost",
+	"watch that was compacted away", "missed change that was healed",
+}
+
+func checkSeen(t *testing.T, seen map[string]int) {
+	for _, what := range mustSee {
+		if seen[what] == 0 {
+			t.Errorf("in no seed was there a %s", what)
 		}
 	}
 }

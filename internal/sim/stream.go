@@ -126,6 +126,7 @@ func (s *stream) arrive(b *simBroker, r *pb.CommandsRequest) {
 		case late:
 			delay = s.w.upTo(6 * time.Second)
 		}
+		s.w.seen["command of an ended stream"]++
 	}
 	b.after(delay, &s.inBroker, func() { s.receive(b, r) })
 }

@@ -68,8 +68,7 @@ func blockText(b *pb.PartitionBlock) string {
 			fmt.Fprintf(&out, " and %d more", len(b.GetPartitions())-maxShown)
 			break
 		}
-		fmt.Fprintf(&out, " [%d: leader %d at %d, %d isr %v of %v by %d]",
-			r.GetPartition(), r.GetLeader(), r.GetLeaderEpoch(), r.GetPartitionEpoch(), r.GetIsr(), r.GetReplicas(), r.GetControllerEpoch())
+		fmt.Fprintf(&out, " %d of %v %s", r.GetPartition(), r.GetReplicas(), recordText(r))
 	}
 	return out.String()
 }

@@ -40,7 +40,8 @@ type Report struct {
 	Virtual time.Duration
 	Terms   cluster.Epoch // the last epoch
 	Faults  int
-	Hash    uint64 // of the trace
+	Seen    map[string]int // what happened how often
+	Hash    uint64         // of the trace
 	// Violations of the invariants; the run ends with the first.
 	Violations []*Violation
 	Trace      []string // the last lines
@@ -68,9 +69,12 @@ type World struct {
 	faults int
 	topics int
 
-	lines  []string
-	hash   hashOf
-	births int // of processes
+	lines    []string
+	hash     hashOf
+	births   int // of processes
+	spoiled  []spoiled
+	headless bool // the cluster key is spoiled
+	seen     map[string]int
 }
 
 // profile is what a seed decides at once.
@@ -81,6 +85,7 @@ type profile struct {
 	compare   time.Duration
 	blockSize int32
 	oneID     bool // all daemons have the same id
+	loseEpoch bool // who edits the epoch key deletes it
 	rhythm    time.Duration
 	chaos     time.Duration
 	faults    []fault
@@ -94,6 +99,7 @@ func (w *World) draw() profile {
 		compare:   20 * time.Second,
 		blockSize: cluster.DefaultBlockSize,
 		oneID:     w.chance(0.1),
+		loseEpoch: w.chance(0.5),
 		rhythm:    pick(w, 300*time.Millisecond, time.Second, 3*time.Second),
 		chaos:     20*time.Second + w.upTo(30*time.Second),
 	}
@@ -122,6 +128,7 @@ func Run(cfg Config) Report {
 		rng:  rand.New(rand.NewPCG(cfg.Seed, 1)),
 		keys: cluster.KeysOf("sim"),
 		hash: newHash(),
+		seen: map[string]int{},
 	}
 	w.p = w.draw()
 	w.checker = NewChecker(w.keys, w.p.bounds())
@@ -131,8 +138,13 @@ func Run(cfg Config) Report {
 	for !w.over() {
 		w.step()
 	}
+	for _, d := range w.daemons {
+		if !d.dead {
+			d.account()
+		}
+	}
 	return Report{
-		Seed: cfg.Seed, Steps: w.steps, Virtual: w.now, Terms: w.checker.history.epoch, Faults: w.faults,
+		Seed: cfg.Seed, Steps: w.steps, Virtual: w.now, Terms: w.checker.history.epoch, Faults: w.faults, Seen: w.seen,
 		Hash: w.hash.Sum64(), Violations: w.checker.Violations(), Trace: w.lines,
 	}
 }
@@ -160,7 +172,7 @@ func (w *World) watchOver() {
 		if d == nil || !d.runs() {
 			continue
 		}
-		reachable = reachable || w.toEtcd[i].open() && w.noise == 0 && !w.etcd.model.NoSpace
+		reachable = reachable || w.toEtcd[i].open() && w.noise == 0 && !w.etcd.model.NoSpace && !w.headless
 		active = active || d.holdsSeat()
 	}
 	w.checker.Tick(w.now, reachable, active)
@@ -214,8 +226,8 @@ func (w *World) tracef(format string, args ...any) {
 	w.lines = append(w.lines, line)
 }
 
-// Reason is the invariant that broke first, nil if none did.
-func (r *Report) Reason() error {
+// Broken is the invariant that broke first, nil if none did.
+func (r *Report) Broken() error {
 	if len(r.Violations) == 0 {
 		return nil
 	}

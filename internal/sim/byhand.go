@@ -1,0 +1,102 @@
+package sim
+
+import (
+	"github.com/controllerd/controllerd/cluster"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+	"github.com/controllerd/controllerd/store"
+)
+
+func (w *World) deleteSeat() {
+	w.rewrite(w.keys.Controller(), func(kv store.KV) store.Op { return store.Delete(kv.Key) })
+}
+
+// editEpoch raises the epoch key or, in other seeds, deletes it. Both would be
+// a lie that nobody can see through: brokers hear of an epoch that no term had.
+func (w *World) editEpoch() {
+	w.rewrite(w.keys.ControllerEpoch(), func(kv store.KV) store.Op {
+		if w.p.loseEpoch {
+			return store.Delete(kv.Key)
+		}
+		e := max(w.checker.history.epoch, w.checker.history.key) + 1 + cluster.Epoch(w.rng.IntN(3))
+		return store.Put(kv.Key, cluster.Encode(&pb.EpochRecord{Epoch: int64(e)}))
+	})
+}
+
+// rewrite changes a key by hand, if it exists, and returns the revision.
+func (w *World) rewrite(key string, op func(store.KV) store.Op) store.Rev {
+	read, err := w.etcd.model.Get(key)
+	if err != nil || len(read.KVs) == 0 {
+		return 0
+	}
+	kv := read.KVs[0]
+	res, err := w.etcd.byHand(store.Txn{If: []store.Cond{store.ModRevIs(key, kv.ModRev)}, Then: []store.Op{op(kv)}})
+	if err != nil {
+		w.tracef("by hand: %v", err)
+	}
+	return res.Rev
+}
+
+// putBack is the put of another value that leaves the key on its lease.
+func putBack(kv store.KV, value []byte) store.Op {
+	if kv.Lease != 0 {
+		return store.PutKeepLease(kv.Key, value)
+	}
+	return store.Put(kv.Key, value)
+}
+
+// spoiled is a key whose value somebody has destroyed.
+type spoiled struct {
+	kv  store.KV  // as it was
+	rev store.Rev // of the destruction
+}
+
+// spoil destroys the value of any key, and repairs it after a while.
+func (w *World) spoil() {
+	kvs := w.etcd.model.List(w.keys.Prefix(), false).KVs
+	if len(kvs) == 0 {
+		return
+	}
+	s := spoiled{kv: pick(w, kvs...)}
+	if string(s.kv.Value) == "{" || s.kv.Key == w.keys.ControllerEpoch() && !w.p.loseEpoch {
+		return
+	}
+	s.rev = w.rewrite(s.kv.Key, func(kv store.KV) store.Op { return putBack(kv, []byte("{")) })
+	if s.rev == 0 {
+		return
+	}
+	w.headless = w.headless || s.kv.Key == w.keys.Cluster()
+	w.spoiled = append(w.spoiled, s)
+	w.later(w.p.ttl, func() { w.repair(s) })
+}
+
+// repair puts the old value back, unless somebody has written another one.
+func (w *World) repair(s spoiled) {
+	read, err := w.etcd.model.Get(s.kv.Key)
+	if err != nil || len(read.KVs) == 0 || read.KVs[0].ModRev != s.rev {
+		return
+	}
+	w.rewrite(s.kv.Key, func(kv store.KV) store.Op { return putBack(kv, s.kv.Value) })
+	if s.kv.Key == w.keys.Cluster() {
+		w.headless = false
+	}
+}
+
+// editBlock gives a partition another leader, or a smaller ISR, by hand.
+func (w *World) editBlock() {
+	im := w.truth()
+	all := partitionsOf(im)
+	if len(all) == 0 {
+		return
+	}
+	id := pick(w, all...)
+	p := im.Partition(id).Clone()
+	p.Leader = pick(w, p.ISR...)
+	if w.chance(0.5) {
+		p.ISR = []cluster.BrokerID{p.Leader}
+	}
+	p.LeaderEpoch++
+	p.PartitionEpoch++
+	block := cluster.BlockOf(id, im.TopicByID(id.Topic).BlockSize())
+	value := im.Block(block).With(map[int32]*cluster.Partition{id.Index: &p}).Encode()
+	w.rewrite(w.keys.Block(block), func(kv store.KV) store.Op { return store.Put(kv.Key, value) })
+}

@@ -1,0 +1,57 @@
+package sim
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/controllerd/controllerd/controller"
+	"github.com/controllerd/controllerd/internal/unfenced"
+)
+
+// within is how many seeds it may take to notice that a safety part is missing.
+const within = 100
+
+// A safety part that could be missing without anybody noticing is either not
+// needed or not tested.
+func TestTakenOut(t *testing.T) {
+	out := unfenced.Open()
+	for _, part := range []struct {
+		name string
+		cfg  Config
+		by   []error // what may notice first
+	}{
+		{"claim guard", Config{Loop: controller.TakenOut{ClaimGuard: out}}, []error{ErrLateWrite, ErrPartitionState}},
+		{"block guard", Config{Loop: controller.TakenOut{BlockGuard: out}}, []error{ErrPartitionState}},
+		{"settled rule", Config{Loop: controller.TakenOut{Settled: out}}, []error{ErrPartitionState}},
+		{"gate", Config{Gate: out}, []error{ErrStaleAccepted, ErrNotConverged}},
+		{"gate's lock", Config{Lock: out}, []error{ErrStaleAccepted, ErrNotConverged}},
+	} {
+		t.Run(part.name, func(t *testing.T) {
+			for seed := uint64(1); seed <= within; seed++ {
+				part.cfg.Seed = seed
+				r := Run(part.cfg)
+				broken := r.Broken()
+				if broken == nil {
+					continue
+				}
+				if !slices.ContainsFunc(part.by, func(want error) bool { return errors.Is(broken, want) }) {
+					t.Errorf("without the %s %v, want one of %v", part.name, r.Violations[0], part.by)
+				}
+				t.Logf("without the %s, seed %d: %v", part.name, seed, r.Violations[0])
+				return
+			}
+			t.Errorf("nobody notices in %d seeds that the %s is missing", within, part.name)
+		})
+	}
+}
+
+// One seed is one run.
+func TestSameSeedSameRun(t *testing.T) {
+	for seed := uint64(1); seed <= 5; seed++ {
+		a, b := Run(Config{Seed: seed}), Run(Config{Seed: seed})
+		if a.Hash != b.Hash || a.Steps != b.Steps {
+			t.Errorf("seed %d: %d steps with hash %x, then %d steps with hash %x", seed, a.Steps, a.Hash, b.Steps, b.Hash)
+		}
+	}
+}
