@@ -313,10 +313,13 @@ func comparePartition(b *node, topic string, id cluster.PartitionID, p *cluster.
 }
 
 // shrink asks, as the leader of a partition, to be alone in its ISR.
-func (w *world) shrink(brokers []*node, id cluster.PartitionID) ([]broker.IsrResult, error) {
+func (w *world) shrink(ctx context.Context, brokers []*node, id cluster.PartitionID) ([]broker.IsrResult, error) {
 	var p cluster.Partition
 	w.tape.look(func(im *cluster.Image) { p = im.Partition(id).Clone() })
-	return brokers[p.Leader].AlterPartition(w.call(), []broker.IsrChange{{
+	if p.Leader < 0 || int(p.Leader) >= len(brokers) {
+		return nil, fmt.Errorf("partition %s is led by %d", id, p.Leader)
+	}
+	return brokers[p.Leader].AlterPartition(ctx, []broker.IsrChange{{
 		Partition: id, LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, NewISR: []broker.IsrMember{{Broker: p.Leader}},
 	}})
 }

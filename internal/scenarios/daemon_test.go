@@ -25,6 +25,7 @@ type daemon struct {
 	faults    *etcdtest.Faults // in its calls of etcd
 	toBrokers *etcdtest.Faults // in its streams to brokers
 	proxy     *netproxy.Proxy  // to etcd; nil unless asked for
+	conn      *grpc.ClientConn
 	admin     pb.AdminServiceClient
 	health    healthpb.HealthClient
 
@@ -87,8 +88,8 @@ func (w *world) daemon(id string, opts ...daemonOption) *daemon {
 		w.t.Fatal(err)
 	}
 	d.Daemon = inner
-	conn := dial(w.t, d.Endpoint)
-	d.admin, d.health = pb.NewAdminServiceClient(conn), healthpb.NewHealthClient(conn)
+	d.conn = dial(w.t, d.Endpoint)
+	d.admin, d.health = pb.NewAdminServiceClient(d.conn), healthpb.NewHealthClient(d.conn)
 	go d.watchTerms()
 	w.mu.Lock()
 	w.daemons = append(w.daemons, d)
@@ -160,6 +161,7 @@ func (d *daemon) finish(end func()) {
 	d.mu.Unlock()
 	if !ended {
 		end()
+		_ = d.conn.Close()
 	}
 }
 

@@ -239,7 +239,7 @@ func TestEL6LossAndRegain(t *testing.T) {
 	brokers[2].kill()
 	w.await("broker 2 leads nothing", 2*sessionTTL, func() bool { return w.leads(2) == 0 })
 	w.broker(2)
-	w.backTo(base)
+	w.backTo(base, 20)
 	w.converged(limit)
 }
 

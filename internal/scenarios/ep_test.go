@@ -106,7 +106,7 @@ func TestEP2WriteInFlight(t *testing.T) {
 			w.revoke(w.sessionLease(1))
 		},
 		"alter ISR": func(w *world, brokers []*node, id cluster.TopicID) {
-			go func() { _, _ = w.shrink(brokers, cluster.PartitionID{Topic: id}) }()
+			go func() { _, _ = w.shrink(w.call(), brokers, cluster.PartitionID{Topic: id}) }()
 		},
 	}
 	for name, act := range cases {

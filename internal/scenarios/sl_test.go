@@ -258,7 +258,7 @@ func TestSL5NothingLeaks(t *testing.T) {
 	if w.epoch() != rounds+1 {
 		t.Errorf("epoch %d after %d fail-overs", w.epoch(), rounds)
 	}
-	w.backTo(base)
+	w.backTo(base, 20)
 	w.converged(soon)
 
 	for _, b := range w.brokers {

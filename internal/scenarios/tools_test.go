@@ -16,12 +16,21 @@ import (
 
 // resources are what a term could leave behind.
 type resources struct {
-	goroutines, leases, watchers int
-	streams                      int64 // of commands, at all brokers
+	ours       int // goroutines that this module started, but for those of gRPC and etcd
+	goroutines int
+	leases     int
+	watchers   int
+	streams    int64 // of commands, at all brokers
 }
 
 func (w *world) resources() resources {
 	r := resources{goroutines: runtime.NumGoroutine(), leases: len(w.etcd.Leases(w.call())), watchers: w.etcd.Watchers()}
+	for _, g := range strings.Split(stacks(), "\n\n") {
+		_, creator, _ := strings.Cut(g, "created by ")
+		if strings.HasPrefix(creator, "github.com/controllerd/") || strings.HasPrefix(creator, "sync.(*WaitGroup).Go") {
+			r.ours++
+		}
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, b := range w.brokers {
@@ -30,17 +39,22 @@ func (w *world) resources() resources {
 	return r
 }
 
-// backTo waits until nothing more is held than before, but for a few
-// goroutines that come and go with calls.
-func (w *world) backTo(base resources) {
+func stacks() string {
+	buf := make([]byte, 4<<20)
+	return string(buf[:runtime.Stack(buf, true)])
+}
+
+// backTo waits until nothing more is held than before. Connections take up to
+// spare goroutines; calls come and go.
+func (w *world) backTo(base resources, spare int) {
 	w.t.Helper()
 	var now resources
 	if !poll(limit, func() bool {
 		now = w.resources()
-		return now.goroutines <= base.goroutines+10 && now.leases <= base.leases && now.watchers <= base.watchers && now.streams <= base.streams
+		return now.ours <= base.ours && now.goroutines <= base.goroutines+spare &&
+			now.leases <= base.leases && now.watchers <= base.watchers && now.streams <= base.streams
 	}) {
-		stacks := make([]byte, 1<<20)
-		w.t.Fatalf("%+v are left, before there were %+v\n%s", now, base, stacks[:runtime.Stack(stacks, true)])
+		w.t.Fatalf("%+v are left, before there were %+v\n%s", now, base, stacks())
 	}
 }
 
