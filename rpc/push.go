@@ -222,7 +222,7 @@ func (p *Pusher) Take(now time.Duration, ev PushEvent) []PushAction {
 			return p.heard(t, cluster.Epoch(ev.Hello.GetControllerEpoch()), nil)
 		}
 	case Received:
-		if t := p.of(ev.Stream); t != nil {
+		if t := p.of(ev.Stream); t != nil && t.phase == open {
 			return p.received(now, t, ev.Response)
 		}
 	case Closed:
@@ -274,7 +274,7 @@ func (p *Pusher) acked(now time.Duration, t *target, ack *pb.CommandAck) []PushA
 	var out []PushAction
 	switch ack.GetRefusal() {
 	case pb.Refusal_REFUSAL_UNSPECIFIED:
-		t.again = 0
+		t.again, t.problem = 0, ""
 		return nil
 	case pb.Refusal_REFUSAL_STALE_CONTROLLER_EPOCH:
 		// If etcd does not agree, this broker is wrong: it is left alone for

@@ -36,7 +36,9 @@ func (s *brokerService) Register(ctx context.Context, r *pb.RegisterRequest) (*p
 	registered := false
 	defer func() {
 		if lease.ID != 0 && !registered { // not needed after all
-			_ = s.core.Store().Revoke(context.WithoutCancel(ctx), lease.ID)
+			limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+			defer cancel()
+			_ = s.core.Store().Revoke(limited, lease.ID)
 		}
 	}()
 	for ctx.Err() == nil {

@@ -3,6 +3,7 @@ package rpc
 import (
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/controllerd/controllerd/cluster"
@@ -43,6 +44,9 @@ func DecideRegister(v View, r *pb.RegisterRequest, lease store.LeaseID, nowMs in
 		return Registration{Err: Error(cluster.Replaced, nil, "a newer process of node %s has registered as broker %d", r.GetNodeUuid(), id)}
 	case have != nil && have.Record.GetNonce() == r.GetNonce():
 		return Registration{Done: have}
+	case node == nil && im.ModRev(im.Keys.Node(id)) != 0:
+		return Registration{Err: ErrorWithCode(codes.Unavailable, cluster.KafkaStorageError,
+			"key %s cannot be read, so nobody knows whose broker %d is: repair or delete it", im.Keys.Node(id), id)}
 	case have != nil && node != nil && node.Record.GetNonce() == r.GetNonce():
 		return Registration{Err: Error(cluster.Replaced, nil, "another process of node %s is registered as broker %d", r.GetNodeUuid(), id)}
 	case have != nil || im.ModRev(im.Keys.Broker(id)) != 0: // also if it can not be read

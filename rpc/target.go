@@ -49,6 +49,7 @@ type target struct {
 type retry struct {
 	at      time.Duration
 	wait    time.Duration
+	epoch   cluster.LeaderEpoch // of the state that failed
 	message string
 }
 
@@ -96,7 +97,7 @@ func (t *target) done(id cluster.PartitionID, le cluster.LeaderEpoch) {
 	if sent, ok := t.pending[id]; ok && sent <= le {
 		delete(t.pending, id)
 	}
-	if len(t.retries) > 0 {
+	if r := t.retries[id]; r != nil && r.epoch <= le {
 		delete(t.retries, id)
 	}
 }
@@ -113,13 +114,19 @@ func (t *target) failed(now time.Duration, id cluster.PartitionID, le cluster.Le
 	} else {
 		r.wait = min(2*r.wait, MaxRetry)
 	}
-	r.at, r.message = now+r.wait, message
+	r.at, r.epoch, r.message = now+r.wait, le, message
 }
 
 func (t *target) wake(now time.Duration) time.Duration {
 	next := now + PingInterval
+	if t.phase == open {
+		next = min(t.ping+PingInterval, t.pong+PingTimeout)
+	}
 	if t.notBefore > now {
 		next = min(next, t.notBefore)
+	}
+	if t.unacked >= window {
+		return next // an answer has to come first
 	}
 	for id, r := range t.retries {
 		if _, sent := t.pending[id]; !sent {
@@ -169,7 +176,7 @@ func (p *Pusher) sendDue(now time.Duration, im *cluster.Image, t *target, out []
 	if again := t.retriesDue(now, im); len(again) > 0 && t.unacked < window {
 		out = p.sendStates(im, t, again, out)
 	}
-	for t.unacked < window {
+	for t.unacked+2 <= window { // a chunk takes up to two commands
 		hosted, all := p.nextChunk(im, t)
 		if len(all) == 0 {
 			break
@@ -197,19 +204,18 @@ func metadataScope(im *cluster.Image, t *target) pb.MetadataScope {
 // nextChunk takes what changed after the cursor, up to the size of one
 // command, and moves the cursor behind it.
 func (p *Pusher) nextChunk(im *cluster.Image, t *target) (hosted, all []state) {
-	size := 0
+	size, end := 0, p.changes.last
 	p.changes.after(t.cursor, func(c change) bool {
 		topic := im.TopicByID(c.id.Topic)
 		part := im.Partition(c.id)
 		if topic == nil || part == nil {
-			t.cursor = c.seq
 			return true
 		}
 		size += estimate(topic, part)
-		if size > maxChunk {
+		if size > maxChunk && len(all) > 0 { // a state that is larger goes alone
+			end = c.seq - 1
 			return false
 		}
-		t.cursor = c.seq
 		s := state{topic, c.id, part}
 		all = append(all, s)
 		if slices.Contains(part.Replicas, t.id) {
@@ -217,15 +223,18 @@ func (p *Pusher) nextChunk(im *cluster.Image, t *target) (hosted, all []state) {
 		}
 		return true
 	})
+	t.cursor = end
 	return hosted, all
 }
 
 // estimate is an upper bound of the encoded size of one state in bytes, with
 // its topic's header.
 func estimate(topic *cluster.Topic, p *cluster.Partition) int {
-	return 64 + len(topic.Name) + 6*(len(p.Replicas)+len(p.ISR)+len(p.Adding)+len(p.Removing))
+	return 96 + len(topic.Name) + 6*(len(p.Replicas)+len(p.ISR)+len(p.Adding)+len(p.Removing))
 }
 
+// retriesDue are the partitions to be tried again, up to the size of one
+// command.
 func (t *target) retriesDue(now time.Duration, im *cluster.Image) []state {
 	var due []state
 	for id, r := range t.retries {
@@ -242,7 +251,13 @@ func (t *target) retriesDue(now time.Duration, im *cluster.Image) []state {
 		}
 	}
 	slices.SortFunc(due, byTopic)
-	return due[:min(len(due), 1000)]
+	size := 0
+	for i, s := range due {
+		if size += estimate(s.topic, s.p); size > maxChunk && i > 0 {
+			return due[:i]
+		}
+	}
+	return due
 }
 
 // sendStates sends the LeaderAndIsr of partitions that the broker hosts.
