@@ -167,7 +167,7 @@ func (c *Candidate) observe(now time.Duration, im *cluster.Image) {
 		c.keeper.Observe(im)
 	}
 	switch {
-	case im.Controller != nil:
+	case !epoch.Vacant(im):
 		c.emptySince = -1
 		c.backoff = 0
 	case c.emptySince < 0:
@@ -290,7 +290,7 @@ func (c *Candidate) campaign(now Now, im *cluster.Image, out []Action) []Action 
 	if im.Cluster == nil {
 		return c.found(now.Mono, im, out)
 	}
-	if im.Controller != nil {
+	if !epoch.Vacant(im) {
 		return out
 	}
 	if at := max(c.retry, c.emptySince+c.leaveTo(im)); now.Mono < at {

@@ -290,7 +290,8 @@ func TestLeaseNotFound(t *testing.T) {
 	}{
 		{"standby, told by the renewal", func(d *desk) {
 			d.settle()
-			d.hand(store.Put(keys.Controller(), nil))
+			d.hand(store.Delete(keys.Controller()))
+			d.rivalWins("b")
 			d.settle()
 			d.stopped()
 			d.settle()

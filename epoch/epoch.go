@@ -50,6 +50,11 @@ func Won(im *cluster.Image, nonce string, lease store.LeaseID) (Claim, bool) {
 	return Claim{Epoch: im.Epoch, Rev: c.ModRev}, true
 }
 
+// Vacant reports whether the image shows that nobody can act in the seat: the
+// key is missing, or was put by hand without a lease, so that nothing would
+// ever free it.
+func Vacant(im *cluster.Image) bool { return im.Controller == nil || im.Controller.Lease == 0 }
+
 // Mint is the transaction that wins the seat and raises the epoch, in one. It
 // fails if somebody holds the seat, if the epoch key is not the one that the
 // image shows, or if the epoch was won before: a claim from an old image may
@@ -65,9 +70,13 @@ func Mint(im *cluster.Image, who *pb.ControllerRecord, nowMs int64) store.Txn {
 		Endpoint:   who.GetEndpoint(),
 		BeganMs:    nowMs,
 	}
+	seat := store.Missing(k.Controller())
+	if im.Controller != nil && Vacant(im) {
+		seat = store.ModRevIs(k.Controller(), im.Controller.ModRev)
+	}
 	txn := store.Txn{
 		If: []store.Cond{
-			store.Missing(k.Controller()),
+			seat,
 			store.ModRevIs(k.ControllerEpoch(), im.EpochRev),
 			store.Missing(k.Term(next)),
 		},
