@@ -31,7 +31,7 @@ type target struct {
 	phase     targetPhase
 	stream    StreamID
 	notBefore time.Duration // the next dial or send
-	again     int           // failures in a row
+	again     int           // failures since a command was admitted
 	problem   string
 
 	cursor   int64 // in the change list
@@ -81,9 +81,6 @@ func (t *target) restart(now time.Duration) {
 }
 
 func (t *target) closed(now time.Duration) {
-	if t.phase == open && t.unacked == 0 {
-		t.again = 0
-	}
 	t.phase, t.pending, t.retries = idle, nil, nil
 	t.notBefore = max(t.notBefore, now+backoff(t.again, maxRedial))
 	t.again++
