@@ -86,6 +86,7 @@ func NewLoop(cfg LoopConfig) *Loop {
 		candidate: election.NewCandidate(cfg.Election),
 		machine:   statemachine.NewMachine(im),
 		pusher:    rpc.NewPusher(cfg.Election.Self.GetId()),
+		healing:   map[string]bool{},
 	}
 }
 
@@ -213,14 +214,7 @@ func (l *Loop) observe(b store.Batch) {
 // image has reached, and heals it.
 func (l *Loop) compare(out []Action) []Action {
 	if l.held != nil && l.im.Rev >= l.held.List.Rev {
-		if keys := l.im.Differences(l.held.List); len(keys) > 0 {
-			keys = keys[:min(len(keys), store.MaxOps)]
-			l.healing = map[string]bool{}
-			for _, k := range keys {
-				l.healing[k] = true
-			}
-			out = append(out, Fetch{Keys: keys})
-		}
+		out = l.fetch(l.im.Differences(l.held.List), out)
 		l.held = nil
 	}
 	if f := l.fetched; f != nil && l.im.Rev >= f.Read.Rev {
@@ -228,6 +222,18 @@ func (l *Loop) compare(out []Action) []Action {
 		l.heal(*f)
 	}
 	return out
+}
+
+// fetch reads keys that the watch must have missed.
+func (l *Loop) fetch(keys []string, out []Action) []Action {
+	if len(keys) == 0 {
+		return out
+	}
+	keys = keys[:min(len(keys), store.MaxOps)]
+	for _, k := range keys {
+		l.healing[k] = true
+	}
+	return append(out, Fetch{Keys: keys})
 }
 
 // heal takes in what a read found, except of keys of which the watch has
@@ -240,7 +246,9 @@ func (l *Loop) heal(f Fetched) {
 			read.KVs = append(read.KVs, kv)
 		}
 	}
-	l.healing = nil
+	for _, k := range keys {
+		delete(l.healing, k)
+	}
 	l.Stats.Healed += int64(len(keys))
 	l.observe(cluster.Heal(keys, read))
 }

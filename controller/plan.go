@@ -187,7 +187,7 @@ func (l *Loop) fetchMissed(now time.Duration, c *chunk, out []Action) []Action {
 		return out
 	}
 	l.pause = now + storePause
-	return append(out, Fetch{Keys: keys[:min(len(keys), store.MaxOps)]})
+	return l.fetch(keys, out)
 }
 
 func condKeys(t store.Txn) []string {
