@@ -52,10 +52,16 @@ func listTopics(im *cluster.Image, r *pb.ListTopicsRequest) (*pb.ListTopicsRespo
 	return resp, nil
 }
 
-func summary(im *cluster.Image, t *cluster.Topic) *pb.TopicSummary {
-	s := &pb.TopicSummary{
+// title is a topic's summary without its health, which takes a look at every
+// partition.
+func title(t *cluster.Topic) *pb.TopicSummary {
+	return &pb.TopicSummary{
 		Name: t.Name, TopicId: t.ID[:], Partitions: t.Made(), ReplicationFactor: t.Record.GetReplicationFactor(),
 	}
+}
+
+func summary(im *cluster.Image, t *cluster.Topic) *pb.TopicSummary {
+	s := title(t)
 	im.Partitions(t, func(_ cluster.PartitionID, p *cluster.Partition) {
 		switch {
 		case p == nil:
@@ -71,6 +77,8 @@ func summary(im *cluster.Image, t *cluster.Topic) *pb.TopicSummary {
 	return s
 }
 
+// describeTopic is one page of a topic's partitions. The topic's health is in
+// the first page only.
 func describeTopic(im *cluster.Image, r *pb.DescribeTopicRequest) (*pb.DescribeTopicResponse, error) {
 	size, err := pageSize(r.GetPageSize())
 	if err != nil {
@@ -83,8 +91,9 @@ func describeTopic(im *cluster.Image, r *pb.DescribeTopicRequest) (*pb.DescribeT
 	case r.GetFromPartition() < 0:
 		return nil, Error(cluster.InvalidRequest, nil, "partition %d is negative", r.GetFromPartition())
 	}
-	resp := &pb.DescribeTopicResponse{
-		Topic: summary(im, t), Config: t.Record.GetConfig(), NextPartition: -1, Revision: int64(im.Rev),
+	resp := &pb.DescribeTopicResponse{Topic: title(t), Config: t.Record.GetConfig(), NextPartition: -1, Revision: int64(im.Rev)}
+	if r.GetFromPartition() == 0 {
+		resp.Topic = summary(im, t)
 	}
 	end := min(int64(r.GetFromPartition())+int64(size), int64(t.Made()))
 	for i := r.GetFromPartition(); int64(i) < end; i++ {

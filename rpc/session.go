@@ -1,8 +1,6 @@
 package rpc
 
 import (
-	"time"
-
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
@@ -112,7 +110,7 @@ func checkCluster(v View, uuid string) error {
 
 // checkRegister reports what is wrong with a request by itself.
 func checkRegister(r *pb.RegisterRequest) error {
-	ttl := time.Duration(r.GetSessionTtlMs()) * time.Millisecond
+	ttl := r.GetSessionTtlMs()
 	bad := func(format string, args ...any) error { return Error(cluster.InvalidRequest, nil, format, args...) }
 	switch {
 	case r.GetBrokerId() < 0:
@@ -123,8 +121,8 @@ func checkRegister(r *pb.RegisterRequest) error {
 		return bad("no nonce")
 	case r.GetControlAddress() == "":
 		return bad("no control address")
-	case ttl != 0 && (ttl < MinSessionTTL || ttl > MaxSessionTTL):
-		return bad("session TTL %v is not between %v and %v", ttl, MinSessionTTL, MaxSessionTTL)
+	case ttl != 0 && (ttl < MinSessionTTL.Milliseconds() || ttl > MaxSessionTTL.Milliseconds()):
+		return bad("session TTL of %d ms is not between %v and %v", ttl, MinSessionTTL, MaxSessionTTL)
 	}
 	return nil
 }
