@@ -24,6 +24,10 @@ import (
 // serverEnv names the environment variable for --server.
 const serverEnv = "CONTROLLERD_SERVER"
 
+// maxAnswer bounds one answer of a daemon, in bytes. A page of partitions with
+// many replicas exceeds gRPC's default.
+const maxAnswer = 64 << 20
+
 // client is how a command reaches the daemons, and how it shows what they say.
 type client struct {
 	output
@@ -136,7 +140,7 @@ func connect(ctx context.Context, server string) (*grpc.ClientConn, error) {
 		return conn, err
 	}
 	conn, err := grpc.NewClient("passthrough:///"+server, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(dial))
+		grpc.WithContextDialer(dial), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
 	if err != nil {
 		return nil, err
 	}

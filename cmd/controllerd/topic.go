@@ -13,6 +13,10 @@ import (
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 )
 
+// pageSize is how many topics or partitions are asked for at once: the most
+// that a daemon gives.
+const pageSize = 10_000
+
 func newTopic() *cobra.Command {
 	c := &client{}
 	group := newGroup("topic", "Create and look at topics", newTopicCreate(c), newTopicList(c), newTopicDescribe(c))
@@ -118,7 +122,7 @@ func newTopicList(c *client) *cobra.Command {
 // listTopics fetches all pages.
 func listTopics(ctx context.Context, admin pb.AdminServiceClient) (*topicsView, error) {
 	v := &topicsView{Topics: []topicView{}}
-	for req := (&pb.ListTopicsRequest{}); ; {
+	for req := (&pb.ListTopicsRequest{PageSize: pageSize}); ; {
 		page, err := admin.ListTopics(ctx, req)
 		if err != nil {
 			return nil, err
@@ -162,7 +166,7 @@ partition epoch; CAUSE and SINCE say why and when the partition last changed.`,
 func describeTopic(ctx context.Context, admin pb.AdminServiceClient, name string) (*topicDetailView, error) {
 	var v *topicDetailView
 	for from := int32(0); ; {
-		page, err := admin.DescribeTopic(ctx, &pb.DescribeTopicRequest{Name: name, FromPartition: from})
+		page, err := admin.DescribeTopic(ctx, &pb.DescribeTopicRequest{Name: name, FromPartition: from, PageSize: pageSize})
 		if err != nil {
 			return nil, err
 		}
