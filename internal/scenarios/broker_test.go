@@ -170,7 +170,9 @@ func (w *world) tryCreate(ctx context.Context, name string, partitions, rf int32
 	}
 	var last error
 	for n := 0; ctx.Err() == nil; n++ {
-		resp, err := w.someAdmin(n).CreateTopics(ctx, req)
+		limited, cancel := context.WithTimeout(ctx, soon) // it may be the one that hangs
+		resp, err := w.someAdmin(n).CreateTopics(limited, req)
+		cancel()
 		switch {
 		case err == nil && resp.GetResults()[0].GetError() == "":
 			w.mu.Lock()

@@ -66,7 +66,7 @@ func writes(prefix string) func(any) bool {
 			return false
 		}
 		for _, op := range txn.Success {
-			if strings.HasPrefix(string(op.GetRequestPut().GetKey()), prefix) {
+			if put := op.GetRequestPut(); put != nil && strings.HasPrefix(string(put.Key), prefix) {
 				return true
 			}
 		}
