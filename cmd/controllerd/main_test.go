@@ -19,7 +19,6 @@ import (
 	"github.com/controllerd/controllerd/cluster"
 	"github.com/controllerd/controllerd/internal/etcdtest"
 	"github.com/controllerd/controllerd/internal/localcluster"
-	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 	"github.com/controllerd/controllerd/rpc"
 )
 
@@ -216,9 +215,4 @@ func dial(t *testing.T, endpoint string) *grpc.ClientConn {
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
-}
-
-func admin(t *testing.T, endpoint string) pb.AdminServiceClient {
-	t.Helper()
-	return pb.NewAdminServiceClient(dial(t, endpoint))
 }
