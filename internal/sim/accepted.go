@@ -139,9 +139,8 @@ func (c *Checker) converged(at time.Duration) {
 		}
 		for _, name := range slices.Sorted(maps.Keys(h.topics)) {
 			c.eachHosted(id, h.topics[name], func(r *record) {
-				have := b.hosted[hosted{name, r.GetPartition()}]
-				want := epochs{cluster.LeaderEpoch(r.GetLeaderEpoch()), cluster.PartitionEpoch(r.GetPartitionEpoch())}
-				_, any := b.hosted[hosted{name, r.GetPartition()}]
+				have, any := b.hosted[hosted{name, r.GetPartition()}]
+				want := r.epochs()
 				if late(joined, h.appeared[name], r.changed) && (have != want || !any) {
 					c.violated(ErrNotConverged, at, "broker %d has %s-%d at leader epoch %d, partition epoch %d, etcd at %d, %d",
 						id, name, r.GetPartition(), have.leader, have.partition, want.leader, want.partition)

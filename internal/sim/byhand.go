@@ -1,6 +1,10 @@
 package sim
 
 import (
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
 	"github.com/controllerd/controllerd/cluster"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 	"github.com/controllerd/controllerd/store"
@@ -44,10 +48,10 @@ func putBack(kv store.KV, value []byte) store.Op {
 	return store.Put(kv.Key, value)
 }
 
-// spoiled is a key whose value somebody has destroyed.
+// spoiled is a key whose value somebody has replaced for a while.
 type spoiled struct {
 	kv  store.KV  // as it was
-	rev store.Rev // of the destruction
+	rev store.Rev // of the other value; 0: it was not written
 }
 
 // spoil destroys the value of any key, and repairs it after a while.
@@ -56,15 +60,31 @@ func (w *World) spoil() {
 	if len(kvs) == 0 {
 		return
 	}
-	s := spoiled{kv: pick(w, kvs...)}
-	if string(s.kv.Value) == "{" || s.kv.Key == w.keys.ControllerEpoch() && !w.p.loseEpoch {
+	kv := pick(w, kvs...)
+	if kv.Key == w.keys.ControllerEpoch() && !w.p.loseEpoch {
 		return
 	}
-	s.rev = w.rewrite(s.kv.Key, func(kv store.KV) store.Op { return putBack(kv, []byte("{")) })
-	if s.rev == 0 {
+	w.headless = w.headless || kv.Key == w.keys.Cluster()
+	w.replace(kv, []byte("{"))
+}
+
+// drain makes a broker not fit to lead for a while.
+func (w *World) drain() {
+	read, err := w.etcd.model.Get(w.keys.Broker(cluster.BrokerID(w.rng.IntN(brokers))))
+	var r pb.BrokerRecord
+	if err != nil || len(read.KVs) == 0 || proto.Unmarshal(read.KVs[0].Value, &r) != nil {
 		return
 	}
-	w.headless = w.headless || s.kv.Key == w.keys.Cluster()
+	r.State = pb.BrokerState_BROKER_STATE_DRAINING
+	w.replace(read.KVs[0], cluster.Encode(&r))
+}
+
+// replace gives a key another value for a while, unless it has one already.
+func (w *World) replace(kv store.KV, value []byte) {
+	if slices.ContainsFunc(w.spoiled, func(s spoiled) bool { return s.rev == kv.ModRev }) {
+		return
+	}
+	s := spoiled{kv: kv, rev: w.rewrite(kv.Key, func(kv store.KV) store.Op { return putBack(kv, value) })}
 	w.spoiled = append(w.spoiled, s)
 	w.later(w.p.ttl, func() { w.repair(s) })
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/controllerd/controllerd/cluster"
@@ -13,7 +12,6 @@ import (
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 	"github.com/controllerd/controllerd/rpc"
 	"github.com/controllerd/controllerd/store"
-	"github.com/controllerd/controllerd/store/memstore"
 )
 
 // simDaemon is one process of a daemon: a Loop, and what Run does around it.
@@ -184,90 +182,6 @@ func (d *simDaemon) do(a controller.Action) {
 			reply(a.Answer)
 		}
 	}
-}
-
-func (d *simDaemon) get(keys []string, done func(store.Snapshot, error)) {
-	call(d, election.CallTimeout, func(m *memstore.Model) (store.Snapshot, error) { return m.Get(keys...) }, done)
-}
-
-// commit runs one transaction of the term.
-func (d *simDaemon) commit(a controller.Commit, allowed bool) {
-	if !allowed {
-		d.post(controller.Committed{Chunk: a.Chunk, Err: rpc.ErrQuiet})
-		return
-	}
-	txn := a.Txn
-	if d.w.cfg.Loop.Settled.IsOpen() {
-		txn = d.trusting(txn)
-	}
-	cancel := d.txn(txn, func(res store.Result, err error) {
-		if err == nil && res.Succeeded {
-			for _, op := range txn.Then {
-				d.known[op.Key] = res.Rev
-			}
-		}
-		d.post(controller.Committed{Chunk: a.Chunk, Result: res, Err: err})
-	})
-	d.cancels = append(d.cancels, cancel)
-}
-
-func (d *simDaemon) txn(txn store.Txn, done func(store.Result, error)) (cancel func()) {
-	return call(d, election.CallTimeout, func(m *memstore.Model) (store.Result, error) {
-		res, err := m.Txn(txn)
-		d.w.countFailed(txn, res, err)
-		d.w.tracef("txn of %s: %s: succeeded %v at %d, %v", d.name, d.w.txnText(txn), res.Succeeded, res.Rev, err)
-		return res, err
-	}, done)
-}
-
-// trusting compares blocks with the revisions that the daemon's own writes got,
-// where they are newer than the image: what a controller would do that goes on
-// from the replies, without waiting for the image.
-func (d *simDaemon) trusting(txn store.Txn) store.Txn {
-	conds := make([]store.Cond, len(txn.If))
-	for i, c := range txn.If {
-		if c.Field == store.ModRev && strings.HasPrefix(c.Key, d.w.keys.Prefix()+"partitions/") {
-			c.Rev = max(c.Rev, d.known[c.Key])
-		}
-		conds[i] = c
-	}
-	return store.Txn{If: conds, Then: txn.Then}
-}
-
-func (d *simDaemon) elect(a election.Action) {
-	answer := func(ev election.Event) { d.post(controller.Elected{Event: ev}) }
-	switch a := a.(type) {
-	case election.Begin:
-		d.cancels = nil
-		d.w.tracef("%s: active, epoch %d", d.name, a.Claim.Epoch)
-	case election.Stop:
-		d.w.tracef("%s: not active any more, epoch %d: %v %s", d.name, a.Claim.Epoch, a.Cause, a.End.Reason)
-		for _, cancel := range d.cancels {
-			d.after(0, nil, cancel)
-		}
-		d.cancels = nil
-	case election.Grant:
-		call(d, election.CallTimeout, func(m *memstore.Model) (store.Lease, error) { return m.Grant(d.w.now, a.TTL) },
-			func(l store.Lease, err error) { answer(election.Granted{Sent: a.Sent, Lease: l, Err: err}) })
-	case election.Renew:
-		call(d, a.Timeout, func(m *memstore.Model) (time.Duration, error) { return m.Renew(d.w.now, a.Lease) },
-			func(ttl time.Duration, err error) {
-				answer(election.Renewed{Lease: a.Lease, Sent: a.Sent, TTL: ttl, Err: err})
-			})
-	case election.Probe:
-		d.get(a.Keys, func(read store.Snapshot, err error) { answer(election.Probed{Sent: a.Sent, Read: read, Err: err}) })
-	case election.Commit:
-		d.txn(a.Txn, func(res store.Result, err error) { answer(election.Committed{Commit: a, Result: res, Err: err}) })
-	case election.Revoke:
-		d.revoke(a.Lease, func() { answer(election.Revoked{Lease: a.Lease}) })
-	}
-}
-
-func (d *simDaemon) revoke(id store.LeaseID, done func()) {
-	call(d, election.CallTimeout, func(m *memstore.Model) (struct{}, error) {
-		m.Revoke(id)
-		return struct{}{}, nil
-	}, func(struct{}, error) { done() })
 }
 
 // await calls fn once cond holds, at once or after a step.

@@ -18,7 +18,9 @@ type simEtcd struct {
 	told     store.Rev // what the checker was told
 	watches  []*watch
 	expiring bool // a look at the leases is due
-	losing   int  // 1 + the daemon whose watch loses an event, 0: none
+	frozen   bool
+	parked   []func()
+	losing   int // 1 + the daemon whose watch loses an event, 0: none
 }
 
 func newEtcd(w *World) *simEtcd {
@@ -70,8 +72,10 @@ func (e *simEtcd) expireLater() {
 	}
 	e.expiring = true
 	e.w.after(at-e.w.now+e.w.upTo(maxExpiryLag), func() {
-		e.expiring = false
-		e.do(func(m *memstore.Model) { m.Expire(e.w.now) })
+		e.arrive(func() {
+			e.expiring = false
+			e.do(func(m *memstore.Model) { m.Expire(e.w.now) })
+		})
 	})
 }
 
@@ -98,23 +102,37 @@ func call[T any](d *simDaemon, timeout time.Duration, op func(*memstore.Model) (
 		return fail(errCancel)
 	}
 	d.after(timeout, nil, fail(errTimeout))
+	lose := func() { w.lose(l, func() { d.after(w.latency(), nil, fail(errBroken)) }) }
 	if !w.passes(l.out) {
+		lose()
 		return fail(errCancel)
 	}
 	w.after(w.latency(), func() {
-		var v T
-		var err error
-		w.etcd.do(func(m *memstore.Model) { v, err = op(m) })
-		if answered {
-			w.seen["call after its caller had given up"]++
-		}
-		if w.passes(l.in) {
-			d.after(w.latency(), nil, func() { answer(v, err) })
-		} else {
-			w.seen["call whose answer was lost"]++
-		}
+		w.etcd.arrive(func() {
+			var v T
+			var err error
+			w.etcd.do(func(m *memstore.Model) { v, err = op(m) })
+			if answered {
+				w.seen["call after its caller had given up"]++
+			}
+			if w.passes(l.in) {
+				d.after(w.latency(), nil, func() { answer(v, err) })
+			} else {
+				w.seen["call whose answer was lost"]++
+				lose()
+			}
+		})
 	})
 	return fail(errCancel)
+}
+
+// arrive lets a request be served, after a freeze if there is one.
+func (e *simEtcd) arrive(serve func()) {
+	if e.frozen {
+		e.parked = append(e.parked, serve)
+	} else {
+		serve()
+	}
 }
 
 // countFailed notes which guard made a transaction of a term fail.
@@ -163,10 +181,10 @@ func (wt *watch) flushSoon() {
 
 // flush sends what is new; if it was asked for, it also says that this is all.
 func (wt *watch) flush(asked bool) {
-	if wt.ended {
+	w, e := wt.d.w, wt.d.w.etcd
+	if wt.ended || e.frozen {
 		return
 	}
-	w, e := wt.d.w, wt.d.w.etcd
 	b, err := e.model.ChangesSince(w.keys.Prefix(), wt.sent)
 	if err != nil {
 		wt.send(func() { wt.d.watchEnded(wt, err) })

@@ -5,8 +5,6 @@ import (
 
 	"github.com/controllerd/controllerd/controller"
 	"github.com/controllerd/controllerd/election"
-	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
-	"github.com/controllerd/controllerd/rpc"
 	"github.com/controllerd/controllerd/store"
 	"github.com/controllerd/controllerd/store/memstore"
 )
@@ -17,6 +15,8 @@ type fault struct {
 	strike func(*World)
 }
 
+const losesEvent = "watch loses an event"
+
 // allFaults in a fixed order: a seed must mean the same run for ever.
 var allFaults = []fault{
 	{"daemon frozen", (*World).freezeDaemon},
@@ -24,7 +24,7 @@ var allFaults = []fault{
 	{"daemon told to stop", (*World).stopDaemon},
 	{"etcd cut off", (*World).cutEtcd},
 	{"watch cut off", (*World).cutWatch},
-	{"watch loses an event", func(w *World) { w.etcd.losing = 1 + w.rng.IntN(3) }},
+	{losesEvent, func(w *World) { w.etcd.losing = 1 + w.rng.IntN(3) }},
 	{"broker cut off", (*World).cutBroker},
 	{"broker killed", (*World).killBroker},
 	{"broker frozen", (*World).freezeBroker},
@@ -38,6 +38,8 @@ var allFaults = []fault{
 	{"resignation", (*World).resign},
 	{"compaction", func(w *World) { _ = w.etcd.model.Compact(w.etcd.model.Rev()) }},
 	{"etcd without space", (*World).fillEtcd},
+	{"etcd frozen", (*World).freezeEtcd},
+	{"broker drained", (*World).drain},
 }
 
 // strike lets one fault happen, and sets the next.
@@ -71,13 +73,22 @@ func (w *World) someDaemon() *simDaemon {
 	return pick(w, w.daemons[:]...)
 }
 
-// freezeDaemon for less or more than a TTL.
+// freezeDaemon for less or more than a TTL, often while it has something to
+// write or to send.
 func (w *World) freezeDaemon() {
 	d := w.someDaemon()
 	if d == nil || !d.runs() {
 		return
 	}
-	d.frozen = true
+	switch w.rng.IntN(4) {
+	case 0:
+		w.editBlock()
+	case 1:
+		w.killBroker()
+	case 2:
+		w.revokeLease()
+	}
+	w.after(w.upTo(4*w.p.latency), func() { d.frozen = true })
 	w.later(pick(w, w.p.ttl/2, 2*w.p.ttl), func() { w.thaw(&d.process) })
 }
 
@@ -117,15 +128,19 @@ func (w *World) cutEtcd() {
 		return
 	}
 	l := &w.toEtcd[d.index]
-	*l = pick(w, link{silent, silent}, link{reset, reset}, link{silent, open}, link{open, silent})
+	l.set(anyCut(w))
 	if l.broken() && d.watch != nil {
 		d.after(w.latency(), nil, func() { d.watchEnded(d.watch, errBroken) })
 	}
 	w.later(pick(w, w.p.ttl/2, 2*w.p.ttl), func() { w.healEtcd(d.index) })
 }
 
+func anyCut(w *World) link {
+	return pick(w, link{out: silent, in: silent}, link{out: reset, in: reset}, link{out: silent}, link{in: silent})
+}
+
 func (w *World) healEtcd(i int) {
-	w.toEtcd[i] = link{}
+	w.toEtcd[i].set(link{})
 	if d := w.daemons[i]; d != nil && d.watch != nil && !d.watch.ended {
 		d.watch.pipe.release(w.chance(0.5))
 	}
@@ -167,13 +182,13 @@ func (w *World) loseEvent(d *simDaemon, b *store.Batch) {
 // cutBroker off from one daemon or from all.
 func (w *World) cutBroker() {
 	b := w.rng.IntN(brokers)
-	kind := pick(w, link{silent, silent}, link{reset, reset}, link{silent, open}, link{open, silent})
+	kind := anyCut(w)
 	from, to := 0, daemons
 	if d := w.someDaemon(); d != nil && w.chance(0.7) {
 		from, to = d.index, d.index+1
 	}
 	for i := from; i < to; i++ {
-		w.links[i][b] = kind
+		w.links[i][b].set(kind)
 		if d := w.daemons[i]; kind.broken() && d != nil && !d.dead {
 			for _, s := range d.openStreams() {
 				if int(s.id.Broker) == b {
@@ -190,7 +205,7 @@ func (w *World) cutBroker() {
 }
 
 func (w *World) healBroker(i, b int) {
-	w.links[i][b] = link{}
+	w.links[i][b].set(link{})
 	d := w.daemons[i]
 	if d == nil {
 		return
@@ -244,43 +259,21 @@ func (w *World) revokeLease() {
 	}
 }
 
-// createTopic asks some daemon for a topic, again with the same request id
-// until there is an answer.
-func (w *World) createTopic() {
-	if w.topics == 4 {
-		return
-	}
-	w.topics++
-	t := &pb.NewTopic{
-		Name: topicName(w.topics), Partitions: 1 + w.rng.Int32N(12), ReplicationFactor: replication, BlockSize: w.p.blockSize,
-	}
-	if w.chance(0.05) {
-		t.Partitions = 150 // at block size 1 more than a transaction holds
-	}
-	r := rpc.CreateTopics{CreateTopicsRequest: &pb.CreateTopicsRequest{Topics: []*pb.NewTopic{t}, RequestId: t.GetName()}}
-	w.insist(r, 20)
-}
-
-// insist makes a call that the active decides, at one daemon after the other.
-func (w *World) insist(r rpc.Request, times int) {
-	w.ask(nil, &link{}, w.rng.IntN(daemons), 5*time.Second,
-		func(d *simDaemon, c *rpcCall) { d.decide(c, r, true) },
-		func(resp any, err error) {
-			w.tracef("operator: %v, %v", resp, err)
-			if err != nil && times > 0 {
-				w.after(w.upTo(time.Second), func() { w.insist(r, times-1) })
-			}
-		})
-}
-
-// resign asks the active to give up.
-func (w *World) resign() {
-	if d := w.activeDaemon(); d != nil {
-		d.submit(rpc.Resign{Reason: "asked to"}, func(rpc.Answer) { w.disturbed() })
-	}
-}
-
 func (w *World) fillEtcd() {
 	w.etcd.model.NoSpace = true
 	w.later(w.p.ttl, func() { w.etcd.model.NoSpace = false })
+}
+
+// freezeEtcd for all. What it is asked meanwhile it does afterwards.
+func (w *World) freezeEtcd() {
+	w.etcd.frozen = true
+	w.later(pick(w, w.p.ttl/2, 2*w.p.ttl), w.thawEtcd)
+}
+
+func (w *World) thawEtcd() {
+	parked := w.etcd.parked
+	w.etcd.frozen, w.etcd.parked = false, nil
+	for _, fn := range parked {
+		w.after(w.upTo(3*time.Millisecond), fn)
+	}
 }

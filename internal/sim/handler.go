@@ -122,6 +122,8 @@ func (b *simBroker) observe(s *stream, cmd *pb.Command, v *fencing.Verdict) {
 		return
 	}
 	for _, d := range v.Decisions {
+		p := &d.State
+		b.w.checkStored(p.Partition, p.Leader, p.LeaderEpoch, p.PartitionEpoch, b.name)
 		one := whole
 		one.Topic, one.Partition = d.State.Topic, d.State.Partition.Index
 		one.LeaderEpoch, one.PartitionEpoch = d.State.LeaderEpoch, d.State.PartitionEpoch

@@ -1,8 +1,6 @@
 package sim
 
 import (
-	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -36,6 +34,10 @@ type history struct {
 type record struct {
 	*pb.PartitionRecord
 	changed time.Duration
+}
+
+func (r *record) epochs() epochs {
+	return epochs{cluster.LeaderEpoch(r.GetLeaderEpoch()), cluster.PartitionEpoch(r.GetPartitionEpoch())}
 }
 
 func newHistory() history {
@@ -222,87 +224,4 @@ func (c *Checker) checkWriter(t transaction, key string) {
 	if !t.trusted && t.before == 0 {
 		c.violated(ErrLateWrite, t.at, "key %s changed at revision %d while the seat was empty", key, t.rev)
 	}
-}
-
-func (c *Checker) blockChanged(t transaction, name string, ch store.Change) {
-	c.checkWriter(t, ch.KV.Key)
-	hex, _, _ := strings.Cut(name, "/")
-	var b pb.PartitionBlock
-	topic, ok := topicIDOf(hex)
-	if ch.Deleted || !ok || proto.Unmarshal(ch.KV.Value, &b) != nil {
-		return
-	}
-	for _, r := range b.GetPartitions() {
-		id := cluster.PartitionID{Topic: topic, Index: r.GetPartition()}
-		old := c.history.records[id]
-		if old != nil && proto.Equal(old.PartitionRecord, r) {
-			continue
-		}
-		c.checkRecord(t, id, old, r)
-		c.history.records[id] = &record{r, t.at}
-	}
-}
-
-func topicIDOf(hex string) (id cluster.TopicID, ok bool) {
-	if len(hex) != 2*len(id) {
-		return id, false
-	}
-	for i := range id {
-		n, err := strconv.ParseUint(hex[2*i:2*i+2], 16, 8)
-		if err != nil {
-			return id, false
-		}
-		id[i] = byte(n)
-	}
-	return id, true
-}
-
-// checkRecord checks a partition's new record by itself and against the one
-// before (I4), and that it was written by who holds the seat (I3).
-func (c *Checker) checkRecord(t transaction, id cluster.PartitionID, old *record, r *pb.PartitionRecord) {
-	bad := func(format string, args ...any) {
-		c.violated(ErrPartitionState, t.at, "%s at revision %d: "+format, append([]any{c.name(id), t.rev}, args...)...)
-	}
-	if c.history.edited[t.rev] {
-		return
-	}
-	outside := func(b int32) bool { return !slices.Contains(r.GetReplicas(), b) }
-	switch {
-	case len(r.GetIsr()) == 0:
-		bad("empty ISR")
-	case slices.ContainsFunc(r.GetIsr(), outside):
-		bad("ISR %v is not within the replicas %v", r.GetIsr(), r.GetReplicas())
-	case r.GetLeader() != int32(cluster.NoLeader) && !slices.Contains(r.GetIsr(), r.GetLeader()):
-		bad("leader %d is not in the ISR %v", r.GetLeader(), r.GetIsr())
-	}
-	if e := cluster.Epoch(r.GetControllerEpoch()); !t.trusted && t.before != 0 && e != t.before {
-		c.violated(ErrLateWrite, t.at, "%s written at revision %d by epoch %d, the seat belongs to %d", c.name(id), t.rev, e, t.before)
-	}
-	if old == nil {
-		return
-	}
-	switch {
-	case r.GetLeaderEpoch() < old.GetLeaderEpoch():
-		bad("leader epoch falls from %d to %d", old.GetLeaderEpoch(), r.GetLeaderEpoch())
-	case r.GetControllerEpoch() < old.GetControllerEpoch():
-		bad("controller epoch falls from %d to %d", old.GetControllerEpoch(), r.GetControllerEpoch())
-	case r.GetPartitionEpoch() <= old.GetPartitionEpoch():
-		bad("changes from %s to %s without a higher partition epoch", recordText(old.PartitionRecord), recordText(r))
-	case r.GetLeader() != old.GetLeader() && r.GetLeaderEpoch() == old.GetLeaderEpoch():
-		bad("leader changes from %d to %d without a higher leader epoch", old.GetLeader(), r.GetLeader())
-	}
-}
-
-// name is the partition as people write it.
-func (c *Checker) name(id cluster.PartitionID) string {
-	for name, t := range c.history.topics {
-		if string(t.GetTopicId()) == string(id.Topic[:]) {
-			return fmt.Sprintf("%s-%d", name, id.Index)
-		}
-	}
-	return id.String()
-}
-
-func recordText(r *pb.PartitionRecord) string {
-	return fmt.Sprintf("[leader %d at %d, %d isr %v by %d]", r.GetLeader(), r.GetLeaderEpoch(), r.GetPartitionEpoch(), r.GetIsr(), r.GetControllerEpoch())
 }

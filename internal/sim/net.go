@@ -12,7 +12,10 @@ import (
 )
 
 // link is the way between two processes, one state for each direction.
-type link struct{ out, in flow }
+type link struct {
+	out, in flow
+	lost    []func() // calls that fail when the connection is replaced
+}
 
 type flow uint8
 
@@ -50,6 +53,25 @@ func (w *World) latency() time.Duration {
 // passes reports whether a message of a call gets through. Those of streams
 // are not lost one by one: they wait, or the stream breaks.
 func (w *World) passes(f flow) bool { return f == open && !w.chance(w.noise/2) }
+
+// lose lets a call fail for which a message was lost: when the connection is
+// found to be dead. On a silent link that is not before it works again.
+func (w *World) lose(l *link, fail func()) {
+	if l.open() {
+		w.after(w.upTo(4*time.Second), fail)
+	} else {
+		l.lost = append(l.lost, fail)
+	}
+}
+
+// set changes a link, and lets those calls fail that have waited for it.
+func (l *link) set(to link) {
+	lost := l.lost
+	*l = to
+	for _, fail := range lost {
+		fail()
+	}
+}
 
 // pipe is one direction of a connection: in order, and what is sent while the
 // link is silent waits.

@@ -109,7 +109,9 @@ func (b *simBroker) altered(resp *pb.AlterPartitionResponse) {
 				b.w.tracef("%s: alter %s-%d: %s %s", b.name, id, p.GetPartition(), p.GetError(), p.GetMessage())
 				continue
 			}
-			b.gate.Committed(cluster.PartitionID{Topic: id, Index: p.GetPartition()}, p.GetState())
+			r, at := p.GetState(), cluster.PartitionID{Topic: id, Index: p.GetPartition()}
+			b.w.checkStored(at, cluster.BrokerID(r.GetLeader()), cluster.LeaderEpoch(r.GetLeaderEpoch()), cluster.PartitionEpoch(r.GetPartitionEpoch()), b.name)
+			b.gate.Committed(at, r)
 		}
 	}
 }

@@ -1,11 +1,29 @@
 package sim
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/controllerd/controllerd/cluster"
 )
+
+// ErrUnstored is what only the simulation sees, which knows what etcd holds at
+// each moment: a command or an answer that says what is not stored.
+var ErrUnstored = errors.New("said before it was stored")
+
+// checkStored holds a partition's state that somebody was told against etcd.
+func (w *World) checkStored(id cluster.PartitionID, leader cluster.BrokerID, le cluster.LeaderEpoch, pe cluster.PartitionEpoch, who string) {
+	r := w.checker.history.records[id]
+	said := epochs{le, pe}
+	switch {
+	case r == nil, r.epochs().below(said):
+		w.blame(ErrUnstored, "%s was told of leader epoch %d, partition epoch %d of %s", who, le, pe, w.checker.name(id))
+	case r.epochs() == said && cluster.BrokerID(r.GetLeader()) != leader:
+		w.blame(ErrUnstored, "%s was told of leader %d of %s, it is %d", who, leader, w.checker.name(id), r.GetLeader())
+	}
+}
 
 // afterglow is how long all has to stay well at the end.
 const afterglow = 2 * time.Second
@@ -14,6 +32,7 @@ const afterglow = 2 * time.Second
 func (w *World) calmDown() {
 	w.tracef("CALM")
 	w.calm, w.noise, w.etcd.model.NoSpace, w.etcd.losing = true, 0, false, 0
+	w.thawEtcd()
 	for _, s := range w.spoiled {
 		w.repair(s)
 	}
@@ -77,6 +96,9 @@ func (w *World) amiss() string {
 		if what := d.behind(truth); what != "" {
 			return what
 		}
+	}
+	if n := len(truth.Topics); n < w.topics {
+		return fmt.Sprintf("of %d topics that were asked for %d exist", w.topics, n)
 	}
 	for _, t := range truth.SortedTopics() {
 		if what := w.incomplete(truth, t); what != "" {

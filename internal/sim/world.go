@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/controllerd/controllerd/cluster"
@@ -24,7 +25,8 @@ const traceLength = 60
 
 // Config says which run it is.
 type Config struct {
-	Seed uint64
+	Seed  uint64
+	Quiet bool // without faults
 	// Safety parts that are taken out.
 	Loop controller.TakenOut
 	Gate unfenced.Switch // brokers admit everything
@@ -100,9 +102,9 @@ func (w *World) draw() profile {
 		blockSize: cluster.DefaultBlockSize,
 		oneID:     w.chance(0.1),
 		loseEpoch: w.chance(0.5),
-		rhythm:    pick(w, 300*time.Millisecond, time.Second, 3*time.Second),
-		chaos:     20*time.Second + w.upTo(30*time.Second),
+		rhythm:    pick(w, 300*time.Millisecond, time.Second, 3*time.Second, 15*time.Second),
 	}
+	p.chaos = 20*time.Second + w.upTo(20*time.Second) + 5*p.rhythm
 	if w.chance(1. / 3) {
 		p.blockSize = pick[int32](w, 1, 3)
 	}
@@ -114,11 +116,16 @@ func (w *World) draw() profile {
 	return p
 }
 
-// bounds are the stated times of I5 and I6, with slack for the longest pauses
-// of the code: 30 s between attempts at a broker that refused, two TTLs until a
-// silent watch is replaced, the interval of the compare.
+// bounds are the stated times of I5 and I6. Among them are the longest pauses
+// of the code: 30 s between attempts at a broker that refused, the TTL and two
+// more until a silent watch is replaced, the interval of the compare if an
+// event was lost.
 func (p *profile) bounds() Bounds {
-	return Bounds{Converge: 60 * time.Second, Elect: 3*p.ttl + p.compare + 5*time.Second}
+	b := Bounds{Converge: 60 * time.Second, Elect: 3*p.ttl + 3*time.Second}
+	if slices.ContainsFunc(p.faults, func(f fault) bool { return f.name == losesEvent }) {
+		b.Elect += p.compare
+	}
+	return b
 }
 
 // Run plays one seed: faults for a while, then calm until all is well.
@@ -131,6 +138,9 @@ func Run(cfg Config) Report {
 		seen: map[string]int{},
 	}
 	w.p = w.draw()
+	if cfg.Quiet {
+		w.p.faults, w.p.chaos = nil, 10*time.Second
+	}
 	w.checker = NewChecker(w.keys, w.p.bounds())
 	w.tracef("seed %d: ttl %v session %v latency %v block size %d, a fault in %v for %v",
 		cfg.Seed, w.p.ttl, w.p.session, w.p.latency, w.p.blockSize, w.p.rhythm, w.p.chaos)
@@ -172,7 +182,7 @@ func (w *World) watchOver() {
 		if d == nil || !d.runs() {
 			continue
 		}
-		reachable = reachable || w.toEtcd[i].open() && w.noise == 0 && !w.etcd.model.NoSpace && !w.headless
+		reachable = reachable || w.toEtcd[i].open() && w.noise == 0 && !w.etcd.model.NoSpace && !w.etcd.frozen && !w.headless
 		active = active || d.holdsSeat()
 	}
 	w.checker.Tick(w.now, reachable, active)
