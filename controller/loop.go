@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -329,11 +330,22 @@ func (l *Loop) requested(ev Requested, out []Action) []Action {
 	}
 	r, ok := ev.Request.(rpc.Resign)
 	if !ok {
-		l.requests = append(l.requests, asked{ev.ID, ev.Request})
+		l.requests = append(l.requests, asked{ev.ID, l.recognizable(ev.Request)})
 		return out
 	}
 	l.resigner, l.resigned = ev.ID, l.claim.Epoch
 	end := epoch.End{Cause: pb.EndCause_END_CAUSE_RESIGNED, Reason: r.Reason}
 	now := election.Now{Mono: l.now, WallMs: l.wallMs}
 	return l.elect(l.candidate.Step(now, l.im, l.oldestWrite(l.now), election.Resign{End: end}), out)
+}
+
+// recognizable gives a creation without a request id one, so that it is known
+// as its own if it has to be decided twice.
+func (l *Loop) recognizable(r rpc.Request) rpc.Request {
+	c, ok := r.(rpc.CreateTopics)
+	if !ok || c.GetRequestId() != "" {
+		return r
+	}
+	id := fmt.Sprintf("%016x%016x", l.cfg.Rand.Uint64(), l.cfg.Rand.Uint64())
+	return rpc.CreateTopics{CreateTopicsRequest: &pb.CreateTopicsRequest{Topics: c.GetTopics(), RequestId: id}}
 }

@@ -276,7 +276,8 @@ func (c *Controller) post(ctx context.Context, ev Event) {
 func (c *Controller) do(ctx context.Context, a Action) {
 	switch a := a.(type) {
 	case Commit:
-		c.wg.Go(func() { c.commit(ctx, c.termCtx, a) })
+		term := c.termCtx
+		c.wg.Go(func() { c.commit(ctx, term, a) })
 	case Read:
 		c.call(ctx, func(ctx context.Context) Event {
 			read, err := c.cfg.Store.Get(ctx, a.Keys...)
