@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/controllerd/controllerd/epoch"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 	"github.com/controllerd/controllerd/rpc"
 	"github.com/controllerd/controllerd/store"
 )
@@ -325,7 +326,11 @@ func (l *Loop) finishPlan(now time.Duration, out []Action) []Action {
 		case failure != nil || !proven:
 			again = append(again, a)
 		default:
-			out = append(out, Answer{a.id, p.answers[a.id]})
+			answer := p.answers[a.id]
+			if r, ok := answer.Response.(*pb.CreateTopicsResponse); ok {
+				r.Revision = int64(l.im.Rev) // which shows the topics
+			}
+			out = append(out, Answer{a.id, answer})
 		}
 	}
 	l.requests = append(again, l.requests...)

@@ -43,7 +43,7 @@ type blockDraft struct {
 // makePlan decides what to write from the image as it is: what the rules want,
 // then what was asked. It reports whether there is anything to do.
 func (l *Loop) makePlan(now time.Duration) bool {
-	if now < l.pause || l.machine.Agenda() == 0 && len(l.requests) == 0 {
+	if now < l.pause || l.machine.Agenda() == 0 && len(l.requests) == 0 && !l.mayRetry() {
 		return false
 	}
 	d := &draft{
@@ -70,13 +70,35 @@ func (l *Loop) makePlan(now time.Duration) bool {
 	}
 	l.requests = later
 	l.plan = &plan{asked: taken, answers: d.answers, failed: map[int64]error{}}
-	l.plan.first = l.pack(d.units())
-	if len(l.plan.first) == 0 {
-		l.plan.first = l.pack([]unit{{}}) // an answer without a write needs a proof that the claim stands
+	units := d.units()
+	if len(units) == 0 {
+		units = []unit{l.proof()}
 	}
+	l.plan.first = l.pack(units)
 	l.plan.then = l.pack(d.records)
 	l.plan.all = slices.Concat(l.plan.first, l.plan.then)
 	return true
+}
+
+// proof is what proves that the claim stands, for answers without a write. If
+// the store refused the last write it shows too whether it takes writes again:
+// it puts the candidate key as it is.
+func (l *Loop) proof() unit {
+	if !l.mayRetry() {
+		return unit{}
+	}
+	lease := l.candidate.Lease()
+	key := l.im.Keys.Candidate(lease)
+	return unit{
+		conds: []store.Cond{store.ModRevIs(key, l.im.ModRev(key))},
+		ops:   []store.Op{store.PutKeepLease(key, cluster.Encode(l.im.Candidates[lease].Record))},
+	}
+}
+
+// mayRetry reports whether the store refused the last write, and there is a
+// key to try it with.
+func (l *Loop) mayRetry() bool {
+	return l.refused != nil && l.im.Candidates[l.candidate.Lease()] != nil
 }
 
 // put adds the write of one partition. It reports whether the write is legal.
@@ -214,7 +236,7 @@ func (d *draft) createTopics(owner int64, r rpc.CreateTopics) bool {
 			return false
 		}
 	}
-	resp := &pb.CreateTopicsResponse{Revision: int64(d.l.im.Rev)}
+	resp := &pb.CreateTopicsResponse{}
 	seen := map[string]bool{}
 	for _, t := range r.GetTopics() {
 		result := &pb.CreateTopicResult{Name: t.GetName()}

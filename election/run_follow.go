@@ -19,9 +19,11 @@ func Follow(ctx context.Context, s store.Store, prefix string, ttl time.Duration
 	for ctx.Err() == nil {
 		if rev == 0 {
 			read, err := list(ctx, s, prefix)
-			if err != nil {
+			if err != nil && ctx.Err() == nil {
 				log.Warn("etcd does not answer, trying again", "error", err)
 				pause(ctx, time.Second)
+			}
+			if err != nil {
 				continue
 			}
 			fn(listed(read))

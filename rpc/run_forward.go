@@ -5,9 +5,12 @@ import (
 	"sync"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
+	"github.com/controllerd/controllerd/cluster"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 )
 
@@ -80,5 +83,10 @@ func forward[T any](ctx context.Context, f *forwarder, notController error, call
 	if err != nil {
 		return none, notController
 	}
-	return call(metadata.AppendToOutgoingContext(ctx, forwarded, "1"), c)
+	resp, err := call(metadata.AppendToOutgoingContext(ctx, forwarded, "1"), c)
+	if status.Code(err) == codes.Unavailable && ReasonOf(err) == "" {
+		return none, Error(cluster.NotController, infoOf(notController).GetMetadata(),
+			"the active controller at %s can not be reached: %s", endpoint, status.Convert(err).Message())
+	}
+	return resp, err
 }
