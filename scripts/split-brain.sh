@@ -52,7 +52,7 @@ start() {
 ask() {
   local status
   printf '%s\n' "$*" >&3
-  IFS=' ' read -r -t 30 status answer <&4 || fail "the witness is silent about: $*"
+  read -r -t 30 status answer <&4 || fail "the witness is silent about: $*"
   [ "$status" = ok ] || fail "$*: $answer"
 }
 
