@@ -14,6 +14,13 @@ func (w *World) deleteSeat() {
 	w.rewrite(w.keys.Controller(), func(kv store.KV) store.Op { return store.Delete(kv.Key) })
 }
 
+// overwriteSeat puts it without a lease, as etcdctl does.
+func (w *World) overwriteSeat() {
+	w.rewrite(w.keys.Controller(), func(kv store.KV) store.Op {
+		return store.Put(kv.Key, cluster.Encode(&pb.ControllerRecord{Id: "operator"}))
+	})
+}
+
 // editEpoch raises the epoch key or, in other seeds, deletes it. Both would be
 // a lie that nobody can see through: brokers hear of an epoch that no term had.
 func (w *World) editEpoch() {

@@ -31,6 +31,7 @@ var allFaults = []fault{
 	{"noise", (*World).makeNoise},
 	{"lease revoked", (*World).revokeLease},
 	{"seat deleted", (*World).deleteSeat},
+	{"seat overwritten", (*World).overwriteSeat},
 	{"epoch key edited", (*World).editEpoch},
 	{"block edited", (*World).editBlock},
 	{"key spoiled", (*World).spoil},
@@ -88,7 +89,7 @@ func (w *World) freezeDaemon() {
 	case 2:
 		w.revokeLease()
 	}
-	w.after(w.upTo(4*w.p.latency), func() { d.frozen = true })
+	w.after(w.upTo(4*w.p.latency), func() { d.frozen = !w.calm })
 	w.later(pick(w, w.p.ttl/2, 2*w.p.ttl), func() { w.thaw(&d.process) })
 }
 

@@ -137,6 +137,8 @@ func (c *Checker) takeSeat(t transaction) {
 		}
 	}
 	switch {
+	case t.trusted && (t.won || t.left || t.keyed): // the claim does not stand any more
+		h.seat = 0
 	case t.won && t.minted != 0:
 		h.seat = t.minted
 		h.epoch = max(h.epoch, t.minted)

@@ -25,8 +25,9 @@ func (w *World) checkStored(id cluster.PartitionID, leader cluster.BrokerID, le 
 	}
 }
 
-// afterglow is how long all has to stay well at the end.
-const afterglow = 2 * time.Second
+// afterglow is how long all has to stay well at the end: longer than any lease
+// that nobody needs is left.
+const afterglow = 12 * time.Second
 
 // calmDown heals everything.
 func (w *World) calmDown() {
@@ -77,7 +78,12 @@ func (w *World) settled() bool {
 		return false
 	}
 	for _, d := range w.daemons {
-		w.checkAgenda(d)
+		if n := d.loop.Sweep(); n > 0 {
+			w.blame(ErrNotConverged, "agenda of %s misses or has too much: %d partitions", d.name, n)
+		}
+	}
+	if n := len(w.etcd.model.Leases()); n != daemons+brokers {
+		w.blame(ErrNotConverged, "%d leases are left, of %d daemons and %d brokers", n, daemons, brokers)
 	}
 	return true
 }
@@ -96,6 +102,12 @@ func (w *World) amiss() string {
 		if what := d.behind(truth); what != "" {
 			return what
 		}
+		if n := len(d.streams); (d == active) != (n == brokers) || d != active && n > 0 {
+			return fmt.Sprintf("%s has %d streams to brokers", d.name, n)
+		}
+	}
+	if len(truth.Candidates) != daemons || len(truth.Brokers) != brokers {
+		return fmt.Sprintf("%d candidates, %d brokers", len(truth.Candidates), len(truth.Brokers))
 	}
 	if n := len(truth.Topics); n < w.topics {
 		return fmt.Sprintf("of %d topics that were asked for %d exist", w.topics, n)
@@ -147,11 +159,4 @@ func (w *World) incomplete(im *cluster.Image, t *cluster.Topic) (what string) {
 		}
 	})
 	return what
-}
-
-// checkAgenda makes the agenda anew from the daemon's image, and compares.
-func (w *World) checkAgenda(d *simDaemon) {
-	if n := d.loop.Sweep(); n > 0 {
-		w.blame(ErrNotConverged, "agenda of %s misses or has too much: %d partitions", d.name, n)
-	}
 }
