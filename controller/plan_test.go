@@ -231,6 +231,25 @@ func TestStoreTakesNoWrites(t *testing.T) {
 			t.Error("not idle")
 		}
 	})
+	t.Run("no space, and nothing to write afterwards", func(t *testing.T) {
+		b := newBench(t, 3)
+		b.created("a", 1, 16)
+		b.m.NoSpace = true
+		b.ask(b.shrink("a", 0))
+		b.pass(10 * time.Second)
+		if n := len(b.commits); b.l.Refused() == nil || n > 25 {
+			t.Errorf("refused %v, %d transactions in 10 s", b.l.Refused(), n)
+		}
+		b.m.NoSpace = false
+		b.pass(storePause)
+		if b.l.Refused() != nil || !b.l.View().Healthy {
+			t.Errorf("refused %v although there is room again", b.l.Refused())
+		}
+		n := len(b.commits)
+		if b.pass(10 * time.Second); len(b.commits) != n {
+			t.Errorf("%d transactions without a reason", len(b.commits)-n)
+		}
+	})
 	t.Run("a write that no store takes", func(t *testing.T) {
 		b := newBench(t, 3)
 		b.created("a", 1, 16)
@@ -349,7 +368,7 @@ func TestManyRequests(t *testing.T) {
 // A big topic needs many transactions. Its record, which makes it visible, is
 // in the last one, when all blocks are committed.
 func TestBigTopic(t *testing.T) {
-	for _, c := range []struct{ partitions, blockSize int32 }{{10_000, 16}, {3_000, 1}, {100_000, 1024}} {
+	for _, c := range []struct{ partitions, blockSize int32 }{{10_000, 16}, {3_000, 1}, {40_000, 1024}} {
 		t.Run(fmt.Sprint(c.partitions, " in blocks of ", c.blockSize), func(t *testing.T) {
 			b := newBench(t, 5)
 			b.held = commits

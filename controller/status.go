@@ -38,9 +38,6 @@ func (l *Loop) problems() []string {
 	if l.refused != nil {
 		out = append(out, fmt.Sprintf("etcd takes no writes: %v", l.refused))
 	}
-	if c := l.im.Controller; c != nil && c.Lease == 0 {
-		out = append(out, fmt.Sprintf("key %s is on no lease, so it was written by hand and never goes: delete it", l.im.Keys.Controller()))
-	}
 	for _, f := range l.im.SortedFaults() {
 		out = append(out, fmt.Sprintf("key %s is skipped: %s", f.Key, f.Reason))
 	}

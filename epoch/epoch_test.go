@@ -144,6 +144,43 @@ func TestMintComparesSeatAndEpochKey(t *testing.T) {
 	}
 }
 
+// A seat that was put by hand without a lease would never go: it is taken, if
+// it is still the one that the image shows. One on a lease is not.
+func TestMintTakesASeatWithoutALease(t *testing.T) {
+	w := newWorld(t)
+	if !epoch.Vacant(w.im) {
+		t.Error("a missing seat is vacant")
+	}
+	w.write(store.Put(keys.Controller(), []byte{0xff}))
+	if !epoch.Vacant(w.im) {
+		t.Error("a seat without a lease is vacant")
+	}
+	txn := epoch.Mint(w.im, w.self("a"), 1)
+	w.write(store.Put(keys.Controller(), []byte{0xff}))
+	if w.commit(txn) {
+		t.Error("took a seat that was written since")
+	}
+	_, claim := w.win("a")
+	if epoch.Vacant(w.im) || !claim.Holds(w.im) {
+		t.Error("a seat on a lease is not vacant")
+	}
+	if w.commit(epoch.Mint(w.im, w.self("b"), 1)) {
+		t.Error("took a seat on a lease")
+	}
+}
+
+// A claim that was decided from an image without an epoch that was won since
+// fails, even if the epoch key is gone too.
+func TestMintNeverRepeatsAnEpoch(t *testing.T) {
+	w := newWorld(t)
+	txn := epoch.Mint(w.im, w.self("a"), 1)
+	w.win("b")
+	w.write(store.Delete(keys.Controller()), store.Delete(keys.ControllerEpoch()))
+	if w.commit(txn) {
+		t.Error("epoch 1 was won twice")
+	}
+}
+
 // Each epoch is above every one that was seen anywhere, so an epoch key that
 // was lost, damaged or set back cannot make it fall.
 func TestMintIsAboveEveryEpochSeen(t *testing.T) {
