@@ -160,6 +160,10 @@ func (w *world) create(name string, partitions, rf int32) cluster.TopicID {
 	if err != nil {
 		w.t.Fatalf("create topic %s: %v", name, err)
 	}
+	w.await("our own watch shows topic "+name, soon, func() (ok bool) {
+		w.tape.look(func(im *cluster.Image) { ok = im.Topics[name] != nil })
+		return ok
+	})
 	return id
 }
 
