@@ -19,6 +19,7 @@ type simBroker struct {
 	gate    *fencing.Gate
 	streams []*stream
 	work    map[cluster.PartitionID]*work
+	done    map[cluster.PartitionID]cluster.LeaderEpoch // of the handlers that did not fail
 
 	daemon   int // to ask next
 	joined   bool
@@ -45,6 +46,7 @@ func (w *World) startBroker(i int) {
 		address: fmt.Sprintf("b%d", i),
 		gate:    fencing.NewGate(cluster.BrokerID(i), ""),
 		work:    map[cluster.PartitionID]*work{},
+		done:    map[cluster.PartitionID]cluster.LeaderEpoch{},
 		daemon:  w.rng.IntN(daemons),
 	}
 	if w.chance(0.1) {

@@ -173,7 +173,7 @@ func (wt *watch) flushSoon() {
 	}
 	wt.due = true
 	w := wt.d.w
-	w.after(w.upTo(2*w.p.latency), func() {
+	w.after(w.upTo(pick(w, w.p.latency, 2*w.p.latency, 4*w.p.latency, 300*time.Millisecond)), func() {
 		wt.due = false
 		wt.flush(false)
 	})

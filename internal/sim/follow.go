@@ -101,6 +101,9 @@ func (d *simDaemon) watchSilence(wt *watch) {
 
 // compare lists keys and mod revisions every now and then.
 func (d *simDaemon) compare() {
+	if d.w.p.compare == 0 {
+		return
+	}
 	d.after(d.w.p.compare, nil, func() {
 		call(d, listLimit, func(m *memstore.Model) (store.Snapshot, error) {
 			return m.List(d.w.keys.Prefix(), true), nil

@@ -77,6 +77,8 @@ func (b *simBroker) applied(done *work, failed bool) {
 	delete(b.work, done.state.Partition)
 	if failed {
 		b.gate.Failed(done.state.Partition, done.state.LeaderEpoch)
+	} else {
+		b.done[done.state.Partition] = done.state.LeaderEpoch
 	}
 	for _, n := range done.waiting {
 		switch {

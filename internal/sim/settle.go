@@ -153,7 +153,7 @@ func (w *World) incomplete(im *cluster.Image, t *cluster.Topic) (what string) {
 				what = b.name + " has other metadata of " + name
 			}
 			if s, ok := b.gate.Replica(id); slices.Contains(p.Replicas, cluster.BrokerID(i)) &&
-				(!ok || s.LeaderEpoch != p.LeaderEpoch || s.PartitionEpoch != p.PartitionEpoch || !slices.Equal(s.ISR, p.ISR)) {
+				(!ok || b.done[id] != p.LeaderEpoch || s.LeaderEpoch != p.LeaderEpoch || s.PartitionEpoch != p.PartitionEpoch || !slices.Equal(s.ISR, p.ISR)) {
 				what = b.name + " has another state of " + name
 			}
 		}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/controllerd/controllerd/cluster"
@@ -84,7 +83,7 @@ type profile struct {
 	ttl       time.Duration // of the daemons' leases
 	session   time.Duration // of the brokers
 	latency   time.Duration
-	compare   time.Duration
+	compare   time.Duration // between two compares; 0: none, so that nothing but the watch brings the image up to date
 	blockSize int32
 	oneID     bool // all daemons have the same id
 	loseEpoch bool // who edits the epoch key deletes it
@@ -98,7 +97,6 @@ func (w *World) draw() profile {
 		ttl:       pick(w, 2*time.Second, 5*time.Second),
 		session:   pick(w, 4*time.Second, 10*time.Second),
 		latency:   pick(w, 200*time.Microsecond, 2*time.Millisecond, 20*time.Millisecond),
-		compare:   20 * time.Second,
 		blockSize: cluster.DefaultBlockSize,
 		oneID:     w.chance(0.1),
 		loseEpoch: w.chance(0.5),
@@ -110,7 +108,11 @@ func (w *World) draw() profile {
 	}
 	for _, f := range allFaults {
 		if w.chance(0.5) {
-			p.faults = append(p.faults, f)
+			continue
+		}
+		p.faults = append(p.faults, f)
+		if f.name == losesEvent {
+			p.compare = 20 * time.Second
 		}
 	}
 	return p
@@ -121,11 +123,7 @@ func (w *World) draw() profile {
 // more until a silent watch is replaced, the interval of the compare if an
 // event was lost.
 func (p *profile) bounds() Bounds {
-	b := Bounds{Converge: 60 * time.Second, Elect: 3*p.ttl + 3*time.Second}
-	if slices.ContainsFunc(p.faults, func(f fault) bool { return f.name == losesEvent }) {
-		b.Elect += p.compare
-	}
-	return b
+	return Bounds{Converge: 60 * time.Second, Elect: 3*p.ttl + 3*time.Second + p.compare}
 }
 
 // Run plays one seed: faults for a while, then calm until all is well.
