@@ -69,6 +69,13 @@ func TestStandbyAnswers(t *testing.T) {
 // answered, streams closed. Then the seat is released, then the lease, then
 // the caller hears of it.
 func TestResignWaitsForTheWork(t *testing.T) {
+	for _, order := range [][]func(Action) bool{{hangups, commits}, {commits, hangups}} {
+		resignsAfter(t, order[0], order[1])
+	}
+}
+
+func resignsAfter(t *testing.T, first, second func(Action) bool) {
+	t.Helper()
 	b := newBench(t, 3)
 	b.created("a", 1, 16)
 	b.listening(4)
@@ -95,10 +102,10 @@ func TestResignWaitsForTheWork(t *testing.T) {
 		}
 	}
 	wants("at first", 0, 0, false)
-	b.do(hangups)
-	wants("without streams", 0, 0, false)
-	b.do(commits)
-	wants("without transactions", 1, 0, false)
+	b.do(first)
+	wants("with half of the work stopped", 0, 0, false)
+	b.do(second)
+	wants("without work", 1, 0, false)
 	b.do(releases)
 	wants("seat given up", 0, 1, false)
 	b.do(revokes)
