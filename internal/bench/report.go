@@ -70,7 +70,7 @@ func brief(d time.Duration) string {
 // section is what docs/BENCHMARKS.md says about a row.
 func section(r row, figures []figure, machine string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "## %s\n\n%s\n\n%s\n\n", r.name, strings.TrimSpace(r.what), machine)
+	fmt.Fprintf(&b, "## %s\n\n%s\n\n`make bench RUN=%s` · %s\n\n", r.name, strings.TrimSpace(r.what), r.name, machine)
 	b.WriteString("| measured | median | worst | bare median | bare worst | ratio | target | met |\n")
 	b.WriteString("|---|---|---|---|---|---|---|---|\n")
 	for _, f := range figures {

@@ -49,12 +49,7 @@ func TestSection(t *testing.T) {
 	got := section(row{name: "r", what: "\nWhat."}, []figure{
 		{what: "a", ours: ms(3, 1, 2), bare: ms(1, 1, 1), times: 2}, {what: "b", ours: ms(7)},
 	}, "machine")
-	want := `## r
-
-What.
-
-machine
-
+	want := "## r\n\nWhat.\n\n`make bench RUN=r` · machine\n" + `
 | measured | median | worst | bare median | bare worst | ratio | target | met |
 |---|---|---|---|---|---|---|---|
 | a | 2 ms | 3 ms | 1 ms | 1 ms | 2.00 | at most 2 times | yes |
