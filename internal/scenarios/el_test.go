@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -149,10 +147,7 @@ func TestEL4SameID(t *testing.T) {
 	w.active(1, soon)
 	second := w.daemon("a")
 	for e := cluster.Epoch(1); e <= 3; e++ {
-		said := func(d *daemon) bool {
-			return slices.ContainsFunc(d.problems(), func(p string) bool { return strings.Contains(p, "same id") })
-		}
-		w.await("both name the duplicate", soon, func() bool { return said(first) && said(second) })
+		w.await("both name the duplicate", soon, func() bool { return first.names("same id") && second.names("same id") })
 		if _, ok := second.active(); ok || w.active(e, soon) != first || w.epoch() != e {
 			t.Fatalf("epoch %d: %v and %v", w.epoch(), first.history(), second.history())
 		}
@@ -474,5 +469,35 @@ func (w *world) wasQuiet(claim epoch.Claim) {
 				w.t.Errorf("broker %d accepted %+v, %v after the seat was given up", b.id, o, o.Time.Sub(left))
 			}
 		}
+	}
+}
+
+// The same while the active is stopped: it wakes up with a healthy lease, and
+// has lost the seat all the same.
+func TestEL2SeatDeletedWhileFrozen(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.process("a")
+	w.seated(1, soon)
+	b := w.daemon("b")
+	w.startBrokers(3)
+	w.create("orders", 4, 3)
+	stop := w.keepCreating("load", 8, 3)
+	w.await("topics are created", soon, func() bool { return w.topics() > 3 })
+	a.freeze()
+	w.remove(w.keys.Controller())
+	if w.active(2, soon) != b {
+		t.Fatal("b did not follow")
+	}
+	w.obeyed(2, soon)
+	a.thaw()
+	w.await("a is a candidate again", soon, func() bool {
+		resp, err := a.admin.DescribeController(w.call(), &pb.DescribeControllerRequest{})
+		return err == nil && resp.GetRole() == "standby" && resp.GetEpoch() == 2 && len(w.candidates()["a"]) == 1
+	})
+	stop()
+	w.converged(limit)
+	if now, _ := w.seat(); now.Epoch != 2 {
+		t.Errorf("epoch %d", now.Epoch)
 	}
 }

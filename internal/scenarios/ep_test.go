@@ -339,7 +339,7 @@ func TestEP5BrokerClaimsHigherEpoch(t *testing.T) {
 // the problem, and keep the other brokers up to date.
 func (w *world) servesOthers(d *daemon, brokers []*node, problem string) {
 	w.t.Helper()
-	w.await("the problem is named", soon, func() bool { return strings.Contains(strings.Join(d.problems(), "\n"), problem) })
+	w.await("the problem is named", soon, func() bool { return d.names(problem) })
 	pass(ttl)
 	claim, ok := d.active()
 	if !ok || claim.Epoch != 1 || len(d.history()) != 1 {

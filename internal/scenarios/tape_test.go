@@ -82,6 +82,12 @@ func (p *tape) byHand(rev int64) {
 	p.hand[store.Rev(rev)] = true
 }
 
+func (p *tape) wasByHand(rev store.Rev) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.hand[rev]
+}
+
 // rev is the newest revision that touched the cluster.
 func (p *tape) rev() (r store.Rev) {
 	p.look(func(im *cluster.Image) { r = im.Rev })
