@@ -112,10 +112,11 @@ func describeTopic(im *cluster.Image, r *pb.DescribeTopicRequest) (*pb.DescribeT
 // listBrokers names live brokers, and those known by their node only.
 func listBrokers(im *cluster.Image) *pb.ListBrokersResponse {
 	resp := &pb.ListBrokersResponse{Revision: int64(im.Rev)}
+	replicas, leaders := countReplicas(im)
 	ids := slices.Concat(slices.Collect(maps.Keys(im.Brokers)), slices.Collect(maps.Keys(im.Nodes)))
 	slices.Sort(ids)
 	for _, id := range slices.Compact(ids) {
-		s := &pb.BrokerSummary{Id: int32(id)}
+		s := &pb.BrokerSummary{Id: int32(id), Replicas: replicas[id], Leaders: leaders[id]}
 		if n := im.Nodes[id]; n != nil {
 			s.NodeUuid = n.Record.GetNodeUuid()
 		}
@@ -123,15 +124,26 @@ func listBrokers(im *cluster.Image) *pb.ListBrokersResponse {
 			s.Live, s.BrokerEpoch, s.Rack, s.State = true, int64(b.Epoch), b.Record.GetRack(), b.Record.GetState()
 			s.ControlAddress, s.NodeUuid, s.Endpoints = b.Record.GetControlAddress(), b.Record.GetNodeUuid(), b.Record.GetEndpoints()
 		}
-		im.Hosted(id, func(_ *cluster.Topic, _ cluster.PartitionID, p *cluster.Partition) {
-			s.Replicas++
-			if p.Leader == id {
-				s.Leaders++
-			}
-		})
 		resp.Brokers = append(resp.Brokers, s)
 	}
 	return resp
+}
+
+// countReplicas counts replicas and leaders of all brokers, in one pass.
+func countReplicas(im *cluster.Image) (replicas, leaders map[cluster.BrokerID]int32) {
+	replicas, leaders = map[cluster.BrokerID]int32{}, map[cluster.BrokerID]int32{}
+	for _, t := range im.Topics {
+		im.Partitions(t, func(_ cluster.PartitionID, p *cluster.Partition) {
+			if p == nil {
+				return
+			}
+			leaders[p.Leader]++
+			for _, id := range p.Replicas {
+				replicas[id]++
+			}
+		})
+	}
+	return replicas, leaders
 }
 
 func describeController(v View) *pb.DescribeControllerResponse {
