@@ -120,8 +120,8 @@ say "a is frozen; on their way are a command to broker 1 (topic payments) and a 
 ask active b
 second=$answer
 say "b is active with epoch $second, $(($(millis) - frozen)) ms later"
-bin/controllerd topic create audit "${topic[@]}" --server "$b" >/dev/null
 ask pushed
+bin/controllerd topic create audit "${topic[@]}" --server "$b" >/dev/null
 say "all brokers obey b; it has created topic audit"
 
 ask release
@@ -137,8 +137,8 @@ say "a stands by and passes on to b what it is asked: topic returns"
 bin/controllerd controller resign --reason "to see whether a still can" --server "$b" >/dev/null
 ask active a
 third=$answer
-bin/controllerd topic create stock "${topic[@]}" --server "$b" >/dev/null
 ask pushed
+bin/controllerd topic create stock "${topic[@]}" --server "$b" >/dev/null
 say "b resigned: a is active again, with epoch $third, and all brokers obey it"
 
 say "the account:"

@@ -167,6 +167,15 @@ func (w *world) createTopics(ctx context.Context, topics, partitions, replicas i
 		return err
 	}
 	admin := pb.NewAdminServiceClient(w.conns[id])
+	for { // until the active has seen all brokers too
+		resp, err := admin.ListBrokers(ctx, &pb.ListBrokersRequest{})
+		if err == nil && len(resp.GetBrokers()) == len(w.nodes) {
+			break
+		}
+		if err := pause(ctx, 10*time.Millisecond); err != nil {
+			return fmt.Errorf("create topics: %w", err)
+		}
+	}
 	for n := range topics {
 		resp, err := admin.CreateTopics(ctx, &pb.CreateTopicsRequest{Topics: []*pb.NewTopic{{
 			Name: fmt.Sprintf("topic-%d", n+1), Partitions: int32(partitions), ReplicationFactor: int32(replicas),

@@ -13,6 +13,7 @@ import (
 
 	"github.com/controllerd/controllerd/cluster"
 	"github.com/controllerd/controllerd/election"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 	"github.com/controllerd/controllerd/store/etcdstore"
 )
 
@@ -142,10 +143,10 @@ func (w *witness) ask(words []string) (string, error) {
 		return w.oneOf(words, func(id string) (string, error) { return w.endpoint(ctx, id) })
 	case "active": // until this daemon is
 		return w.oneOf(words, func(id string) (string, error) { return w.active(ctx, id) })
-	case "live": // until all brokers are
-		return "", w.await(ctx, "brokers to register", func() bool { return len(w.image.Brokers) == w.brokers })
+	case "live": // until all brokers are, and the active knows: it commands them
+		return "", w.await(ctx, "all brokers to be commanded", func() bool { return w.obeyed(0) })
 	case "pushed": // until all brokers have obeyed partition states of the newest term
-		return "", w.await(ctx, "all brokers to obey the newest term", w.pushed)
+		return "", w.await(ctx, "all brokers to obey the newest term", func() bool { return w.obeyed(1) })
 	case "hold-command":
 		w.command.arm()
 		return "", nil
@@ -206,16 +207,16 @@ func (w *witness) active(ctx context.Context, id string) (string, error) {
 	return fmt.Sprint(c.epoch), err
 }
 
-// pushed reports whether every broker has obeyed partition states of the
-// newest term.
-func (w *witness) pushed() bool {
-	obeyed := map[int]bool{}
+// obeyed reports whether every broker has obeyed a command of the newest term
+// about at least so many partitions.
+func (w *witness) obeyed(states int) bool {
+	brokers := map[int]bool{}
 	for _, c := range w.sent {
-		if c.epoch == w.last().epoch && c.states > 0 && c.answered && c.refusal == 0 {
-			obeyed[c.broker] = true
+		if c.epoch == w.last().epoch && c.states >= states && c.answered && c.refusal == pb.Refusal_REFUSAL_UNSPECIFIED {
+			brokers[c.broker] = true
 		}
 	}
-	return len(obeyed) == w.brokers
+	return len(brokers) == w.brokers
 }
 
 // letGo lets what is held back arrive, and tells how it was answered.
