@@ -153,7 +153,7 @@ func (b *bench) elect(a election.Action) election.Event {
 		return election.Committed{Commit: a, Result: r, Err: err}
 	case election.Revoke:
 		b.m.Revoke(a.Lease)
-		return election.Revoked(a)
+		return election.Revoked{Lease: a.Lease}
 	}
 	return nil
 }

@@ -153,7 +153,7 @@ func (d *desk) perform(a election.Action) election.Event {
 		return election.Committed{Commit: a, Result: r, Err: err}
 	case election.Revoke:
 		d.m.Revoke(a.Lease)
-		return election.Revoked(a)
+		return election.Revoked{Lease: a.Lease}
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ func Do(ctx context.Context, s store.Store, a Action, spawn func(func()), post f
 		call(CallTimeout, func(ctx context.Context) Event {
 			// A lease that could not be revoked expires by itself.
 			_ = s.Revoke(ctx, a.Lease)
-			return Revoked(a)
+			return Revoked{Lease: a.Lease}
 		})
 	}
 }
