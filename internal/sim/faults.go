@@ -83,7 +83,7 @@ func (w *World) freezeDaemon() {
 	}
 	switch w.rng.IntN(4) {
 	case 0:
-		w.editBlock()
+		w.stir()
 	case 1:
 		w.killBroker()
 	case 2:
@@ -91,6 +91,19 @@ func (w *World) freezeDaemon() {
 	}
 	w.after(w.upTo(4*w.p.latency), func() { d.frozen = !w.calm })
 	w.later(pick(w, w.p.ttl/2, 2*w.p.ttl), func() { w.thaw(&d.process) })
+}
+
+// stir gives the active something to say for a while.
+func (w *World) stir() {
+	w.editBlock()
+	for range w.rng.IntN(8) {
+		w.after(w.upTo(time.Second), func() {
+			if !w.calm {
+				w.disturbed()
+				w.editBlock()
+			}
+		})
+	}
 }
 
 func (w *World) thaw(p *process) {
@@ -228,6 +241,9 @@ func (w *World) killBroker() {
 		return
 	}
 	b.kill()
+	if w.chance(0.3) {
+		w.stir()
+	}
 	w.later(pick(w, 20*time.Millisecond, w.p.session, 2*w.p.session), func() { w.startBroker(i) })
 }
 
@@ -254,6 +270,9 @@ func (w *World) revokeLease() {
 	}
 	if w.chance(0.8) {
 		leases = []store.LeaseID{pick(w, leases...)}
+	}
+	if w.chance(0.3) {
+		w.stir()
 	}
 	for _, id := range leases {
 		w.etcd.do(func(m *memstore.Model) { m.Revoke(id) })

@@ -53,7 +53,7 @@ func TestSeeds(t *testing.T) {
 	for _, what := range slices.Sorted(maps.Keys(seen)) {
 		t.Logf("%7d  %s", seen[what], what)
 	}
-	if *seed == 0 && *seeds >= 50 {
+	if *seed == 0 && *seeds >= 200 {
 		checkSeen(t, seen)
 	}
 }
