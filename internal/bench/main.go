@@ -67,13 +67,14 @@ func run(ctx context.Context, pattern string) error {
 		}
 		ran++
 		fmt.Fprintf(os.Stderr, "%s: %d rounds after a warm-up\n", r.name, rounds)
+		where := machine(ctx, root) // before it is busy
 		limited, cancel := context.WithTimeout(ctx, rowTimeout)
 		figures, err := r.run(limited, b)
 		cancel()
 		if err != nil {
 			return fmt.Errorf("row %s: %w", r.name, err)
 		}
-		text := section(r, figures, b.machine)
+		text := section(r, figures, where)
 		fmt.Println(text)
 		if err := updateFile(filepath.Join(root, "docs", "BENCHMARKS.md"), r.name, text); err != nil {
 			return err

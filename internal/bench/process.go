@@ -14,9 +14,8 @@ import (
 
 // bench is what all rows share: a built binary and a folder for everything.
 type bench struct {
-	dir     string
-	binary  string
-	machine string
+	dir    string
+	binary string
 }
 
 func newBench(ctx context.Context, root string) (*bench, error) {
@@ -24,7 +23,7 @@ func newBench(ctx context.Context, root string) (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{dir: dir, binary: filepath.Join(dir, "controllerd"), machine: machine(ctx, root)}
+	b := &bench{dir: dir, binary: filepath.Join(dir, "controllerd")}
 	build := exec.CommandContext(ctx, "go", "build", "-C", root, "-trimpath", "-o", b.binary, "./cmd/controllerd")
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, errors.Join(fmt.Errorf("build controllerd: %w\n%s", err, out), os.RemoveAll(dir))
