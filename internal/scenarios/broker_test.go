@@ -38,6 +38,10 @@ func withNode(uuid string) brokerOption {
 	return func(_ *node, cfg *broker.Config) { cfg.NodeUUID = uuid }
 }
 
+func withSession(ttl time.Duration) brokerOption {
+	return func(_ *node, cfg *broker.Config) { cfg.SessionTTL = ttl }
+}
+
 func withDial(opts ...grpc.DialOption) brokerOption {
 	return func(_ *node, cfg *broker.Config) { cfg.DialOptions = append(cfg.DialOptions, opts...) }
 }
@@ -74,11 +78,11 @@ func (w *world) broker(id cluster.BrokerID, opts ...brokerOption) *node {
 }
 
 // startBrokers starts brokers 0 to n-1 and waits until they are registered.
-func (w *world) startBrokers(n int) []*node {
+func (w *world) startBrokers(n int, opts ...brokerOption) []*node {
 	w.t.Helper()
 	var out []*node
 	for id := range n {
-		out = append(out, w.broker(cluster.BrokerID(id)))
+		out = append(out, w.broker(cluster.BrokerID(id), opts...))
 	}
 	for _, b := range out {
 		w.registered(b)

@@ -50,24 +50,24 @@ func (w *world) inspect(d *daemon) {
 func TestET2LimitsOfTransactions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, etcdtest.NoFsync())
-	const patient = 5 * time.Second // a busy machine must not be taken for a fault
+	const patient = 20 * time.Second // a busy machine must not be taken for a fault
 	daemons := []*daemon{w.daemon("a", withTTL(patient)), w.daemon("b", withTTL(patient))}
 	for _, d := range daemons {
 		w.inspect(d)
 	}
 	w.active(1, soon)
-	brokers := w.startBrokers(4)
+	brokers := w.startBrokers(4, withSession(patient))
 	w.create("many", 3_000, 3)
 	w.create("huge", longOr[int32](20_000, 5_000), 3)
 	w.createTopic(&pb.NewTopic{Name: "fine", Partitions: 700, ReplicationFactor: 3, BlockSize: 1})
 	w.refuses(&pb.NewTopic{Name: "absurd", Partitions: cluster.MaxPartitions + 1, ReplicationFactor: 3}, cluster.InvalidPartitions)
 	w.refuses(&pb.NewTopic{Name: "wide", Partitions: 1, ReplicationFactor: 30_000}, cluster.InvalidReplicationFactor)
-	w.converged(limit)
+	w.converged(2 * limit)
 
 	brokers[3].kill()
 	w.revoke(w.sessionLease(3))
-	w.await("broker 3 leads nothing", limit, func() bool { return w.leads(3) == 0 })
-	w.converged(limit)
+	w.await("broker 3 leads nothing", 2*limit, func() bool { return w.leads(3) == 0 })
+	w.converged(2 * limit)
 
 	// The next one is interrupted: three of its transactions pass.
 	claim, _ := w.seat()
@@ -96,8 +96,8 @@ func TestET2LimitsOfTransactions(t *testing.T) {
 	w.await("a part is written", soon, func() bool { return written()[claim.Epoch] })
 	w.revoke(w.seatLease())
 	w.active(claim.Epoch+1, soon)
-	w.await("broker 2 leads nothing", limit, func() bool { return w.leads(2) == 0 && w.offline() == 0 })
-	w.converged(limit)
+	w.await("broker 2 leads nothing", 2*limit, func() bool { return w.leads(2) == 0 && w.offline() == 0 })
+	w.converged(2 * limit)
 	if by := written(); !by[claim.Epoch] || !by[claim.Epoch+1] {
 		t.Errorf("partitions were written under the epochs %v", by)
 	}

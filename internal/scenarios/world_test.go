@@ -93,16 +93,19 @@ func (w *world) await(what string, within time.Duration, cond func() bool) {
 func poll(within time.Duration, cond func() bool) bool {
 	late := time.NewTimer(within)
 	defer late.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !cond() {
+	for {
+		begin := time.Now()
+		if cond() {
+			return true
+		}
+		pause := time.NewTimer(max(5*time.Millisecond, 3*time.Since(begin))) // what is watched needs the processor too
 		select {
-		case <-tick.C:
+		case <-pause.C:
 		case <-late.C:
+			pause.Stop()
 			return cond()
 		}
 	}
-	return true
 }
 
 // pass lets time pass, where that is the fault, or where nothing is to happen.
