@@ -241,6 +241,44 @@ func TestPushRetries(t *testing.T) {
 	}
 }
 
+// However many partitions are tried again at once, commands stay below 1 MiB.
+func TestPushRetriesInChunks(t *testing.T) {
+	many := make([]cluster.Partition, 12_000)
+	for i := range many {
+		many[i] = hostedBy(1, 2, 3)
+	}
+	h := newHub(t)
+	h.broker(1, scope(pb.MetadataScope_METADATA_SCOPE_NONE))
+	h.topic("a", many...)
+	h.begin(1)
+	h.step()
+	h.opens(1)
+	h.step()
+	fail := func() (told int) {
+		for len(h.unacked[1]) > 0 {
+			c := h.admits(1)
+			if n := proto.Size(c); n >= 1<<20 {
+				t.Errorf("a command of %d bytes", n)
+			}
+			for _, topic := range c.GetLeaderAndIsr().GetTopics() {
+				for _, p := range topic.GetPartitions() {
+					h.result(1, "a", p.GetPartition(), 0, pb.PartitionResult_PARTITION_RESULT_FAILED)
+					told++
+				}
+			}
+			h.step()
+		}
+		return told
+	}
+	for range 2 {
+		if n := fail(); n != len(many) {
+			t.Fatalf("%d states were told, want %d", n, len(many))
+		}
+		h.now += time.Second
+		h.step()
+	}
+}
+
 // Results that arrive late do not undo what is known of a newer state.
 func TestPushLateResults(t *testing.T) {
 	h := connected(t, hostedBy(1))
