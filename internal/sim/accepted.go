@@ -128,8 +128,11 @@ func (c *Checker) obeyed(b *brokerFacts, a Accepted) {
 
 // converged compares the live brokers with etcd (I5).
 func (c *Checker) converged(at time.Duration) {
+	if at-c.faulted <= c.bounds.Converge {
+		return
+	}
 	late := func(since ...time.Duration) bool {
-		return at-max(c.faulted, slices.Max(since)) > c.bounds.Converge
+		return at-slices.Max(since) > c.bounds.Converge
 	}
 	h := &c.history
 	for _, id := range slices.Sorted(maps.Keys(h.live)) {

@@ -69,7 +69,7 @@ func (w *World) lookAround() {
 	case w.well < 0:
 		w.well = w.now
 	}
-	w.after(250*time.Millisecond, w.lookAround)
+	w.after(500*time.Millisecond, w.lookAround)
 }
 
 // settled reports whether all has been well for a while.
