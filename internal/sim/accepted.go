@@ -46,6 +46,13 @@ func (c *Checker) Started(id cluster.BrokerID) {
 	b.hosted, b.live = map[hosted]epochs{}, nil
 }
 
+// Registered says that the broker has heard that it is registered under that
+// broker epoch. What is meant for an older incarnation is stale from now on.
+func (c *Checker) Registered(id cluster.BrokerID, e cluster.BrokerEpoch) {
+	b := c.broker(id)
+	b.brokerEpoch = max(b.brokerEpoch, e)
+}
+
 func (c *Checker) broker(id cluster.BrokerID) *brokerFacts {
 	b := c.brokers[id]
 	if b == nil {

@@ -101,6 +101,7 @@ func (b *simBroker) registered(r *pb.RegisterResponse) {
 		return
 	}
 	b.gate.Adopt(cluster.Epoch(r.GetControllerEpoch()))
+	b.w.checker.Registered(b.id, cluster.BrokerEpoch(r.GetBrokerEpoch()))
 	b.w.tracef("%s: registered, broker epoch %d", b.name, r.GetBrokerEpoch())
 	b.joined, b.lease, b.attempts = true, r.GetLease(), 0
 	b.renewLater()

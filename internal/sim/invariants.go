@@ -86,6 +86,7 @@ type Accepted struct {
 //     before the batch that brings it;
 //   - Started: each time the process of a broker starts, before its first
 //     Accepted;
+//   - Registered, if it is known: each time a broker hears that it is;
 //   - Accepted: each decision of a broker's gate, for each broker in the order
 //     in which they took effect. broker.Config.Observer gives them so;
 //   - Faulted: each disturbance: a kill, a cut, a freeze, a resignation;

@@ -147,6 +147,7 @@ func TestChecker(t *testing.T) {
 			s.c.Started(1)
 			s.accept(1, 1, 1, fencing.Admitted)
 		}, ErrStaleAccepted},
+		{"a command for the incarnation before obeyed", func(s *story) { s.c.Registered(1, 9); s.accept(1, 1, 1, fencing.Admitted) }, ErrStaleAccepted},
 		{"a lower leader epoch obeyed", func(s *story) { s.accept(1, 1, 1, fencing.Admitted); s.accept(1, 0, 0, fencing.Admitted) }, ErrStaleAccepted},
 		{"a lower partition epoch obeyed", func(s *story) { s.accept(1, 1, 2, fencing.Admitted); s.accept(1, 1, 1, fencing.IsrAdopted) }, ErrStaleAccepted},
 		{"a write while the seat is empty", func(s *story) { s.txn(del(k.Controller())); s.block(1, 1, 1, 1, 1) }, ErrLateWrite},
