@@ -192,6 +192,9 @@ func (im *Image) applyBlock(id BlockID, c store.Change, events []Event) ([]Event
 
 // index keeps the blocks by hosting broker.
 func (im *Image) index(old, block *Block) {
+	if old.sameHosts(block) {
+		return
+	}
 	hosts := block.hosts()
 	for b := range old.hosts() {
 		if !hosts[b] {
@@ -207,6 +210,19 @@ func (im *Image) index(old, block *Block) {
 		}
 		im.hosted[b][block.ID] = struct{}{}
 	}
+}
+
+// sameHosts reports whether no replica has moved, which is so in most changes.
+func (b *Block) sameHosts(c *Block) bool {
+	if b == nil || c == nil || len(b.partitions) != len(c.partitions) {
+		return false
+	}
+	for i := range b.partitions {
+		if !slices.Equal(b.partitions[i].partition.Replicas, c.partitions[i].partition.Replicas) {
+			return false
+		}
+	}
+	return true
 }
 
 func (b *Block) hosts() map[BrokerID]bool {

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -58,6 +59,8 @@ type Loop struct {
 
 	requests []asked
 	plan     *plan
+	winding  bool // stopping on purpose: what is on its way may still be answered
+	urgent   bool // the last Step put off the push
 	chunks   int64
 	pause    time.Duration   // nothing is planned before
 	refused  error           // why the store takes no writes
@@ -130,6 +133,9 @@ func (l *Loop) Done() bool { return l.candidate.Done() }
 
 // Wake is when Step is to be called if nothing happens before.
 func (l *Loop) Wake() time.Duration {
+	if l.Unfinished() {
+		return l.now
+	}
 	next := l.candidate.Wake()
 	if !l.active {
 		return next
@@ -169,10 +175,23 @@ func (l *Loop) Step(now election.Now, events ...Event) []Action {
 		out = l.advance(now.Mono, out)
 	}
 	if l.active {
-		out = l.push(l.pusher.Step(now.Mono, l.im), out)
+		out = l.pushSlice(out)
 	}
 	return out
 }
+
+// pushSlice pushes, unless something more urgent is to leave first: writes and
+// answers do not wait for commands to be built.
+func (l *Loop) pushSlice(out []Action) []Action {
+	if l.urgent = len(out) > 0 && !l.urgent; l.urgent {
+		return out
+	}
+	return l.push(l.pusher.Step(l.now, l.im), out)
+}
+
+// Unfinished reports whether the last Step left work for the next one, which
+// should follow as soon as its actions are under way.
+func (l *Loop) Unfinished() bool { return l.active && (l.urgent || l.pusher.More()) }
 
 func (l *Loop) take(now election.Now, ev Event, out []Action) []Action {
 	switch ev := ev.(type) {
@@ -265,6 +284,7 @@ func (l *Loop) elect(actions []election.Action, out []Action) []Action {
 			l.pusher.Begin(a.Claim)
 		case election.Stop:
 			l.active, l.stopping = false, true
+			l.winding = errors.Is(a.Cause, election.ErrResigned) && l.plan != nil
 			out = l.drain(out)
 			out = l.push(l.pusher.End(), out)
 		}
@@ -276,7 +296,7 @@ func (l *Loop) elect(actions []election.Action, out []Action) []Action {
 // drain answers everything that waits for a decision of this term.
 func (l *Loop) drain(out []Action) []Action {
 	waiting := l.requests
-	if l.plan != nil {
+	if l.plan != nil && !l.winding {
 		waiting = append(waiting, l.plan.asked...)
 		l.plan.asked = nil
 	}
@@ -289,6 +309,11 @@ func (l *Loop) drain(out []Action) []Action {
 
 // stop waits until nothing of the term is under way, and says so.
 func (l *Loop) stop(now election.Now, out []Action) []Action {
+	if l.winding {
+		if out = l.windUp(now.Mono, out); l.winding {
+			return out
+		}
+	}
 	if l.plan != nil {
 		for _, c := range l.plan.all {
 			if c.phase == committing || c.phase == reading && c.again == 0 {
@@ -302,6 +327,22 @@ func (l *Loop) stop(now election.Now, out []Action) []Action {
 	l.plan, l.stopping = nil, false
 	l.claim = epoch.Claim{}
 	return l.elect(l.candidate.Step(now, l.im, now.Mono, election.Stopped{}), out)
+}
+
+// windUp lets what is on its way come to its end, and answers it, before the
+// seat is given up: a caller whose write is committed hears so. Nothing is
+// decided any more, so the image need not show it.
+func (l *Loop) windUp(now time.Duration, out []Action) []Action {
+	for _, c := range l.plan.all {
+		switch {
+		case c.phase == committing || c.phase == reading && c.again == 0:
+			return out
+		}
+		c.phase = settled
+	}
+	out = l.finishPlan(now, out)
+	l.winding = false
+	return l.drain(out) // what would be decided again
 }
 
 // deposed ends the term after a guarded transaction failed on the claim.

@@ -328,13 +328,23 @@ func (l *Loop) finishPlan(now time.Duration, out []Action) []Action {
 		default:
 			answer := p.answers[a.id]
 			if r, ok := answer.Response.(*pb.CreateTopicsResponse); ok {
-				r.Revision = int64(l.im.Rev) // which shows the topics
+				r.Revision = int64(max(l.im.Rev, p.rev())) // which shows the topics
 			}
 			out = append(out, Answer{a.id, answer})
 		}
 	}
 	l.requests = append(again, l.requests...)
 	return out
+}
+
+// rev is the revision of the plan's last write.
+func (p *plan) rev() (rev store.Rev) {
+	for _, c := range p.all {
+		if c.ok {
+			rev = max(rev, c.rev)
+		}
+	}
+	return rev
 }
 
 // oldestWrite is when the oldest call of the store that is still unanswered

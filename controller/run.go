@@ -236,7 +236,11 @@ func (c *Controller) own(ctx, killed, inner context.Context) {
 		if c.loop.Done() {
 			return
 		}
-		timer.Reset(max(c.loop.Wake()-election.Clock(), time.Millisecond))
+		if c.loop.Unfinished() {
+			timer.Reset(0)
+		} else {
+			timer.Reset(max(c.loop.Wake()-election.Clock(), time.Millisecond))
+		}
 	}
 }
 
@@ -323,10 +327,13 @@ func (c *Controller) commit(ctx, term context.Context, a Commit) {
 func (c *Controller) elect(ctx context.Context, a election.Action) {
 	switch a := a.(type) {
 	case election.Begin:
+		c.termEnd()
 		c.termCtx, c.termEnd = context.WithCancel(ctx)
 		c.log.Info("active", "epoch", a.Claim.Epoch, "revision", a.Claim.Rev)
 	case election.Stop:
-		c.termEnd()
+		if !errors.Is(a.Cause, election.ErrResigned) { // else what is on its way may end
+			c.termEnd()
+		}
 		c.log.Warn("not active any more", "epoch", a.Claim.Epoch, "cause", a.Cause, "reason", a.End.Reason)
 	default:
 		election.Do(ctx, c.cfg.Store, a, func(fn func()) { c.wg.Go(fn) }, func(ev election.Event) { c.post(ctx, Elected{ev}) })

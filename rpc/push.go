@@ -18,7 +18,7 @@ const (
 	MinRetry     = 100 * time.Millisecond // of a partition or a stream, doubling
 	MaxRetry     = 30 * time.Second       // of a partition, or of a broker that contradicts etcd
 	maxRedial    = 2 * time.Second        // of a broker that can not be reached
-	window       = 4                      // commands that the gate of a broker has yet to answer
+	window       = 16                     // commands that the gate of a broker has yet to answer
 )
 
 // StreamID names one stream of commands to one incarnation of a broker.
@@ -93,7 +93,10 @@ type Pusher struct {
 	claim    epoch.Claim // zero: not active
 	followed int64       // the set of live brokers that targets follows; -1: none
 	targets  map[cluster.BrokerID]*target
-	order    []*target         // targets in order of id
+	order    []*target // targets in order of id
+	turn     int       // whose turn it is
+	more     bool      // the last slice left something
+	built    chunks
 	closing  map[StreamID]bool // hung up, not yet closed
 	streams  int64
 	Stats    PushStats
@@ -181,14 +184,28 @@ func (p *Pusher) drop(t *target, out []PushAction) []PushAction {
 	return out
 }
 
-// Step sends what is due. The image must show that the claim holds.
+// Step sends a slice of what is due; More says whether there is another. The
+// image must show that the claim holds.
 func (p *Pusher) Step(now time.Duration, im *cluster.Image) []PushAction {
 	out := p.follow(im, nil)
-	for _, t := range p.order {
-		out = p.stepTarget(now, im, t, out)
+	p.more = false
+	for built, idle := 0, 0; idle < len(p.order); p.turn++ {
+		if built >= maxSlice {
+			p.more = true
+			break
+		}
+		var n int
+		out, n = p.stepTarget(now, im, p.order[p.turn%len(p.order)], out)
+		built += n
+		if idle++; n > 0 {
+			idle = 0
+		}
 	}
 	return out
 }
+
+// More reports whether the last Step left something that could be sent.
+func (p *Pusher) More() bool { return p.more }
 
 // follow keeps one target per live incarnation. A changed address is followed
 // too.
@@ -339,8 +356,4 @@ func (p *Pusher) Wake(now time.Duration) time.Duration {
 		next = min(next, t.wake(now))
 	}
 	return next
-}
-
-func byTopic(a, b state) int {
-	return cmp.Or(cmp.Compare(a.topic.Name, b.topic.Name), cmp.Compare(a.id.Index, b.id.Index))
 }

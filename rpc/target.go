@@ -10,10 +10,6 @@ import (
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 )
 
-// maxChunk bounds the encoded size of a command in bytes: below 1 MiB with
-// room for what the estimate does not count.
-const maxChunk = 900 << 10
-
 type targetPhase uint8
 
 const (
@@ -51,13 +47,6 @@ type retry struct {
 	wait    time.Duration
 	epoch   cluster.LeaderEpoch // of the state that failed
 	message string
-}
-
-// state is one partition as a command will carry it.
-type state struct {
-	topic *cluster.Topic
-	id    cluster.PartitionID
-	p     *cluster.Partition
 }
 
 // opened begins a stream from nothing: the broker hears everything.
@@ -133,101 +122,61 @@ func (t *target) wake(now time.Duration) time.Duration {
 	return next
 }
 
-// stepTarget opens the broker's stream and sends what is due on it.
-func (p *Pusher) stepTarget(now time.Duration, im *cluster.Image, t *target, out []PushAction) []PushAction {
+// stepTarget opens the broker's stream and sends what is due on it. It returns
+// how many states that took to build.
+func (p *Pusher) stepTarget(now time.Duration, im *cluster.Image, t *target, out []PushAction) ([]PushAction, int) {
 	if now < t.notBefore && t.phase != open {
-		return out
+		return out, 0
 	}
 	switch t.phase {
 	case idle:
 		p.streams++
 		t.stream = StreamID{t.id, t.epoch, p.streams}
 		t.phase = dialing
-		return append(out, Dial{t.stream, t.address})
+		return append(out, Dial{t.stream, t.address}), 0
 	case open:
 		if now-t.pong >= PingTimeout {
 			t.problem = "ping unanswered"
 			p.closing[t.stream] = true
 			stream := t.stream
 			t.closed(now)
-			return append(out, Hangup{stream})
+			return append(out, Hangup{stream}), 0
 		}
 		if now-t.ping >= PingInterval {
 			t.ping = now
 			out = append(out, Send{t.stream, &pb.CommandsRequest{Request: &pb.CommandsRequest_Ping{Ping: &pb.Ping{}}}})
 		}
 		if now >= t.notBefore {
-			out = p.sendDue(now, im, t, out)
+			return p.sendDue(now, im, t, out)
 		}
 	}
-	return out
+	return out, 0
 }
 
 // sendDue sends live brokers first, then partitions that are tried again, then
-// what changed after the cursor.
-func (p *Pusher) sendDue(now time.Duration, im *cluster.Image, t *target, out []PushAction) []PushAction {
+// one chunk of what changed after the cursor. It returns how many states that
+// took to build.
+func (p *Pusher) sendDue(now time.Duration, im *cluster.Image, t *target, out []PushAction) ([]PushAction, int) {
 	if t.brokers != p.brokers && t.unacked < window {
 		t.brokers = p.brokers
 		out = p.send(im, t, &pb.Command{Body: &pb.Command_UpdateMetadata{UpdateMetadata: &pb.UpdateMetadata{LiveBrokers: liveBrokers(im)}}}, out)
 	}
 	if again := t.retriesDue(now, im); len(again) > 0 && t.unacked < window {
-		out = p.sendStates(im, t, again, out)
+		out = p.sendHosted(im, t, p.build(again), out)
 	}
-	for t.unacked+2 <= window { // a chunk takes up to two commands
-		hosted, all := p.nextChunk(im, t)
-		if len(all) == 0 {
-			break
-		}
-		out = p.sendStates(im, t, hosted, out)
-		if scope := metadataScope(im, t); scope != pb.MetadataScope_METADATA_SCOPE_NONE {
-			if scope == pb.MetadataScope_METADATA_SCOPE_HOSTED {
-				all = hosted
-			}
-			if len(all) > 0 {
-				out = p.send(im, t, &pb.Command{Body: &pb.Command_UpdateMetadata{UpdateMetadata: &pb.UpdateMetadata{Topics: p.topicStates(all)}}}, out)
-			}
-		}
+	if t.unacked+2 > window || t.cursor == p.changes.last { // a chunk takes up to two commands
+		return out, 0
 	}
-	return out
-}
-
-func metadataScope(im *cluster.Image, t *target) pb.MetadataScope {
-	if b := im.Brokers[t.id]; b != nil {
-		return b.Record.GetMetadataScope()
+	c := p.chunkAfter(im, t.cursor)
+	t.cursor = c.end
+	if len(c.states) == 0 {
+		return out, 0
 	}
-	return pb.MetadataScope_METADATA_SCOPE_NONE
-}
-
-// nextChunk takes what changed after the cursor, up to the size of one
-// command, and moves the cursor behind it.
-func (p *Pusher) nextChunk(im *cluster.Image, t *target) (hosted, all []state) {
-	size, end := 0, p.changes.last
-	p.changes.after(t.cursor, func(c change) bool {
-		topic := im.TopicByID(c.id.Topic)
-		part := im.Partition(c.id)
-		if topic == nil || part == nil {
-			return true
-		}
-		size += estimate(topic, part)
-		if size > maxChunk && len(all) > 0 { // a state that is larger goes alone
-			end = c.seq - 1
-			return false
-		}
-		s := state{topic, c.id, part}
-		all = append(all, s)
-		if slices.Contains(part.Replicas, t.id) {
-			hosted = append(hosted, s)
-		}
-		return true
-	})
-	t.cursor = end
-	return hosted, all
-}
-
-// estimate is an upper bound of the encoded size of one state in bytes, with
-// its topic's header.
-func estimate(topic *cluster.Topic, p *cluster.Partition) int {
-	return 96 + len(topic.Name) + 6*(len(p.Replicas)+len(p.ISR)+len(p.Adding)+len(p.Removing))
+	out = p.sendHosted(im, t, c, out)
+	if topics := c.metadata(im, t); len(topics) > 0 {
+		out = p.send(im, t, &pb.Command{Body: &pb.Command_UpdateMetadata{UpdateMetadata: &pb.UpdateMetadata{Topics: topics}}}, out)
+	}
+	return out, len(c.states)
 }
 
 // retriesDue are the partitions to be tried again, up to the size of one
@@ -244,7 +193,7 @@ func (t *target) retriesDue(now time.Duration, im *cluster.Image) []state {
 			continue
 		}
 		if _, sent := t.pending[id]; !sent {
-			due = append(due, state{im.TopicByID(id.Topic), id, part})
+			due = append(due, state{topic: im.TopicByID(id.Topic), id: id, p: part})
 		}
 	}
 	slices.SortFunc(due, byTopic)
@@ -257,16 +206,14 @@ func (t *target) retriesDue(now time.Duration, im *cluster.Image) []state {
 	return due
 }
 
-// sendStates sends the LeaderAndIsr of partitions that the broker hosts.
-func (p *Pusher) sendStates(im *cluster.Image, t *target, hosted []state, out []PushAction) []PushAction {
-	if len(hosted) == 0 {
+// sendHosted sends the LeaderAndIsr of those states that the broker hosts.
+func (p *Pusher) sendHosted(im *cluster.Image, t *target, c *chunk, out []PushAction) []PushAction {
+	topics, n := c.hosted(t.id, func(s state) { t.pending[s.id] = s.p.LeaderEpoch })
+	if n == 0 {
 		return out
 	}
-	for _, s := range hosted {
-		t.pending[s.id] = s.p.LeaderEpoch
-	}
-	p.Stats.Sent += int64(len(hosted))
-	return p.send(im, t, &pb.Command{Body: &pb.Command_LeaderAndIsr{LeaderAndIsr: &pb.LeaderAndIsr{Topics: p.topicStates(hosted)}}}, out)
+	p.Stats.Sent += int64(n)
+	return p.send(im, t, &pb.Command{Body: &pb.Command_LeaderAndIsr{LeaderAndIsr: &pb.LeaderAndIsr{Topics: topics}}}, out)
 }
 
 func (p *Pusher) send(im *cluster.Image, t *target, c *pb.Command, out []PushAction) []PushAction {
@@ -276,26 +223,6 @@ func (p *Pusher) send(im *cluster.Image, t *target, c *pb.Command, out []PushAct
 	term := fencing.Term{ClusterUUID: im.Cluster.GetUuid(), ControllerID: p.self, Epoch: p.claim.Epoch}
 	c.Stamp = term.Stamp(fencing.Target{Broker: t.id, Epoch: t.epoch}, im.Rev)
 	return append(out, Send{t.stream, &pb.CommandsRequest{Request: &pb.CommandsRequest_Command{Command: c}}})
-}
-
-// topicStates groups states by topic: half the bytes of naming it each time.
-func (p *Pusher) topicStates(states []state) []*pb.TopicStates {
-	slices.SortFunc(states, byTopic)
-	var out []*pb.TopicStates
-	for _, s := range states {
-		if n := len(out); n == 0 || out[n-1].GetTopic() != s.topic.Name {
-			out = append(out, &pb.TopicStates{TopicId: s.topic.ID[:], Topic: s.topic.Name})
-		}
-		last := out[len(out)-1]
-		last.Partitions = append(last.Partitions, s.p.State(s.id.Index, p.isNew(s.p)))
-	}
-	return out
-}
-
-// isNew allows brokers to create the replica: it has just been made, in this
-// term.
-func (p *Pusher) isNew(part *cluster.Partition) bool {
-	return part.LeaderEpoch == 0 && part.PartitionEpoch == 0 && part.ControllerEpoch == p.claim.Epoch
 }
 
 func liveBrokers(im *cluster.Image) *pb.LiveBrokers {

@@ -1,0 +1,150 @@
+package rpc
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/controllerd/controllerd/cluster"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+	"github.com/controllerd/controllerd/store"
+)
+
+// Sizes of what is sent and built at once.
+const (
+	// maxChunk bounds the encoded size of a command in bytes: below 1 MiB with
+	// room for what the estimate does not count.
+	maxChunk = 900 << 10
+	// maxStates bounds the states of a command, so that a broker's gate admits
+	// it in about a millisecond.
+	maxStates = 1000
+	// maxSlice bounds the states of one Step.
+	maxSlice = 4000
+)
+
+// state is one partition as a command will carry it.
+type state struct {
+	topic *cluster.Topic
+	id    cluster.PartitionID
+	p     *cluster.Partition
+	wire  *pb.PartitionState
+}
+
+// chunk is a piece of the change list in its newest state. It is built once
+// for all brokers that are at the same place.
+type chunk struct {
+	end    int64 // the cursor behind it
+	states []state
+	all    []*pb.TopicStates // of all states; nil: not grouped yet
+}
+
+// chunks are those that were built from one image in one term.
+type chunks struct {
+	rev   store.Rev
+	last  int64
+	epoch cluster.Epoch
+	after map[int64]*chunk // by the cursor before it
+}
+
+// chunkAfter is what changed after a cursor, up to the size of one command.
+func (p *Pusher) chunkAfter(im *cluster.Image, cursor int64) *chunk {
+	b := &p.built
+	if b.after == nil || b.rev != im.Rev || b.last != p.changes.last || b.epoch != p.claim.Epoch {
+		*b = chunks{rev: im.Rev, last: p.changes.last, epoch: p.claim.Epoch, after: map[int64]*chunk{}}
+	}
+	c := b.after[cursor]
+	if c == nil {
+		states, end := p.take(im, cursor)
+		c = p.build(states)
+		c.end = end
+		b.after[cursor] = c
+	}
+	return c
+}
+
+// take reads the change list after a cursor.
+func (p *Pusher) take(im *cluster.Image, cursor int64) (states []state, end int64) {
+	size, end := 0, p.changes.last
+	p.changes.after(cursor, func(c change) bool {
+		topic, part := im.TopicByID(c.id.Topic), im.Partition(c.id)
+		if topic == nil || part == nil {
+			return true
+		}
+		size += estimate(topic, part)
+		if (size > maxChunk || len(states) == maxStates) && len(states) > 0 { // a state that is larger goes alone
+			end = c.seq - 1
+			return false
+		}
+		states = append(states, state{topic: topic, id: c.id, p: part})
+		return true
+	})
+	return states, end
+}
+
+// build makes the messages of states.
+func (p *Pusher) build(states []state) *chunk {
+	slices.SortFunc(states, byTopic)
+	for i := range states {
+		states[i].wire = states[i].p.State(states[i].id.Index, p.isNew(states[i].p))
+	}
+	return &chunk{states: states}
+}
+
+// isNew allows brokers to create the replica: it has just been made, in this
+// term.
+func (p *Pusher) isNew(part *cluster.Partition) bool {
+	return part.LeaderEpoch == 0 && part.PartitionEpoch == 0 && part.ControllerEpoch == p.claim.Epoch
+}
+
+// hosted are the states that have a replica on the broker, by topic, and how
+// many they are.
+func (c *chunk) hosted(id cluster.BrokerID, each func(state)) ([]*pb.TopicStates, int) {
+	var out []*pb.TopicStates
+	n := 0
+	for _, s := range c.states {
+		if slices.Contains(s.p.Replicas, id) {
+			out = group(out, s)
+			each(s)
+			n++
+		}
+	}
+	return out, n
+}
+
+// metadata is what the broker wants to hear of the chunk.
+func (c *chunk) metadata(im *cluster.Image, t *target) []*pb.TopicStates {
+	b := im.Brokers[t.id]
+	if b == nil || b.Record.GetMetadataScope() == pb.MetadataScope_METADATA_SCOPE_NONE {
+		return nil
+	}
+	if b.Record.GetMetadataScope() == pb.MetadataScope_METADATA_SCOPE_HOSTED {
+		topics, _ := c.hosted(t.id, func(state) {})
+		return topics
+	}
+	if c.all == nil {
+		for _, s := range c.states {
+			c.all = group(c.all, s)
+		}
+	}
+	return c.all
+}
+
+// group adds a state to those of its topic, which must be the last one: half
+// the bytes of naming it each time.
+func group(out []*pb.TopicStates, s state) []*pb.TopicStates {
+	if n := len(out); n == 0 || out[n-1].GetTopic() != s.topic.Name {
+		out = append(out, &pb.TopicStates{TopicId: s.topic.ID[:], Topic: s.topic.Name})
+	}
+	last := out[len(out)-1]
+	last.Partitions = append(last.Partitions, s.wire)
+	return out
+}
+
+// estimate is an upper bound of the encoded size of one state in bytes, with
+// its topic's header.
+func estimate(topic *cluster.Topic, p *cluster.Partition) int {
+	return 96 + len(topic.Name) + 6*(len(p.Replicas)+len(p.ISR)+len(p.Adding)+len(p.Removing))
+}
+
+func byTopic(a, b state) int {
+	return cmp.Or(cmp.Compare(a.topic.Name, b.topic.Name), cmp.Compare(a.id.Index, b.id.Index))
+}
