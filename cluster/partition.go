@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -59,8 +60,10 @@ func (p *Partition) check() error {
 		return fmt.Errorf("ISR %v is not within the replicas %v", p.ISR, p.Replicas)
 	case p.Leader != NoLeader && !slices.Contains(p.ISR, p.Leader):
 		return fmt.Errorf("leader %d is not in the ISR %v", p.Leader, p.ISR)
-	case p.LeaderEpoch < 0 || p.PartitionEpoch < 0:
+	case p.LeaderEpoch < 0 || p.PartitionEpoch < 0 || p.ControllerEpoch < 0:
 		return fmt.Errorf("negative epoch")
+	case p.LeaderEpoch == math.MaxInt32 || p.PartitionEpoch == math.MaxInt32 || p.ControllerEpoch > MaxEpoch:
+		return fmt.Errorf("an epoch that cannot rise any more")
 	}
 	return nil
 }

@@ -152,7 +152,7 @@ func (c *Candidate) Step(now Now, im *cluster.Image, oldestWrite time.Duration, 
 	c.observe(now.Mono, im)
 	switch c.phase {
 	case noLease:
-		out = c.stepNoLease(now, out)
+		out = c.stepNoLease(now, im, out)
 	case standby, claiming:
 		out = c.stepStandby(now, im, oldestWrite, out)
 	case active:
@@ -200,9 +200,12 @@ func (c *Candidate) clusterProblem(im *cluster.Image) string {
 	return ""
 }
 
-func (c *Candidate) stepNoLease(now Now, out []Action) []Action {
+func (c *Candidate) stepNoLease(now Now, im *cluster.Image, out []Action) []Action {
 	if c.leaving {
 		c.phase = done
+		return out
+	}
+	if im.Rev == 0 { // to load everything may take longer than a lease lasts
 		return out
 	}
 	if now.Mono < c.retry {
@@ -216,7 +219,7 @@ func (c *Candidate) stepNoLease(now Now, out []Action) []Action {
 // tend keeps the lease. It reports false if the lease can not be relied on.
 func (c *Candidate) tend(now Now, im *cluster.Image, oldestWrite time.Duration, out []Action) ([]Action, bool) {
 	k := c.keeper
-	if now.Mono >= k.Quiet() {
+	if now.Mono >= k.Quiet() || k.Hung(now.Mono, oldestWrite) {
 		return out, false
 	}
 	if k.ProbeDue(now.Mono) {

@@ -37,8 +37,15 @@ func NewKeeper(l store.Lease, sent time.Duration) *Keeper {
 // Deadline is when the store may let the lease go.
 func (k *Keeper) Deadline() time.Duration { return k.renewed + k.ttl }
 
-// Quiet is when the holder must stop to act on the lease.
-func (k *Keeper) Quiet() time.Duration { return k.Deadline() - max(k.ttl/5, MinQuiet) }
+// Quiet is when the holder must stop to act on the lease: some time before it
+// can expire, and at the latest a TTL after something last proved that the
+// holder sees what happens. Renewals that pass do not help one who is blind.
+func (k *Keeper) Quiet() time.Duration {
+	return min(k.Deadline()-max(k.ttl/5, MinQuiet), k.proven+k.ttl)
+}
+
+// Hung reports whether a write has been unanswered for a whole TTL.
+func (k *Keeper) Hung(now, oldestWrite time.Duration) bool { return now-oldestWrite >= k.ttl }
 
 // Proven reports whether a linearizable read was answered, and the watch seen
 // to be as new as it, not longer ago than half the TTL. The answer comes

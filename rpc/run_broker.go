@@ -16,6 +16,10 @@ import (
 // storeTimeout bounds one call of the store on behalf of a caller.
 const storeTimeout = 3 * time.Second
 
+// maxRegisterSteps bounds the transactions of one registration: two, and as
+// many again for each that another daemon wins.
+const maxRegisterSteps = 20
+
 // brokerService is what brokers call. Any daemon serves sessions: it makes the
 // lease and the key, and holds nothing itself.
 type brokerService struct {
@@ -41,7 +45,7 @@ func (s *brokerService) Register(ctx context.Context, r *pb.RegisterRequest) (*p
 			_ = s.core.Store().Revoke(limited, lease.ID)
 		}
 	}()
-	for ctx.Err() == nil {
+	for range maxRegisterSteps {
 		var next Registration
 		var resp *pb.RegisterResponse
 		err := s.core.Await(ctx, func(v View) bool {
@@ -70,7 +74,7 @@ func (s *brokerService) Register(ctx context.Context, r *pb.RegisterRequest) (*p
 			}
 		}
 	}
-	return nil, unavailable(ctx.Err())
+	return nil, status.Error(codes.Unavailable, "etcd holds something else than this daemon sees, try again")
 }
 
 func (s *brokerService) grant(ctx context.Context, ttl time.Duration) (store.Lease, error) {
