@@ -177,7 +177,7 @@ func TestDevUsage(t *testing.T) {
 		"--controllers=-1 --partitions=-3":  {"--controllers is -1", "--partitions is -3"},
 		"--replication-factor 6":            {"--replication-factor 6 needs as many brokers"},
 		"--for 3s --kill-active-every 5s":   {"--for 3s leaves no time for --kill-active-every 5s"},
-		"--for 30s --kill-broker-every 25s": {"--for 30s leaves no time for --kill-broker-every 25s"},
+		"--for 30s --kill-broker-every 26s": {"--for 30s leaves no time for --kill-broker-every 26s"},
 		"--for never":                       {"invalid argument \"never\""},
 		"--lease-ttl 1s":                    {"--lease-ttl is 1s"},
 		"--cluster A":                       {`cluster name "A"`},
