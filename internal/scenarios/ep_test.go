@@ -16,6 +16,7 @@ import (
 	"github.com/controllerd/controllerd/cluster"
 	"github.com/controllerd/controllerd/internal/etcdtest"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+	"github.com/controllerd/controllerd/store"
 )
 
 // The active is stopped for a part or a multiple of its lease, with work under
@@ -74,16 +75,16 @@ func (w *world) frozen(p *process, pause time.Duration) {
 	p.thaw()
 }
 
-// capture remembers the last transaction that a rule has met.
+// capture remembers a transaction that a rule has met.
 type capture struct {
 	mu  sync.Mutex
 	txn *etcdpb.TxnRequest
 }
 
-// hold keeps back the writes of keys with a prefix, and remembers them.
+// hold keeps back the next write of keys with a prefix, and remembers it.
 func (c *capture) hold(d *daemon, prefix string) *etcdtest.Fault {
 	match := writes(prefix)
-	return d.faults.Add(etcdtest.Rule{Effect: etcdtest.Hold, Method: "Txn", Match: func(msg any) bool {
+	return d.faults.Add(etcdtest.Rule{Effect: etcdtest.Hold, Method: "Txn", Times: 1, Match: func(msg any) bool {
 		if !match(msg) {
 			return false
 		}
@@ -98,55 +99,85 @@ func (c *capture) hold(d *daemon, prefix string) *etcdtest.Fault {
 // reaches etcd in the end, and changes nothing.
 func TestEP2WriteInFlight(t *testing.T) {
 	t.Parallel()
-	cases := map[string]func(w *world, brokers []*node, id cluster.TopicID){
-		"create topic": func(w *world, _ []*node, _ cluster.TopicID) {
+	cases := map[string]struct {
+		act func(w *world, brokers []*node, id cluster.TopicID)
+		// The next term leaves alone what the write is about: only the guard of
+		// the claim stands in its way.
+		untouched bool
+	}{
+		"create topic": {act: func(w *world, _ []*node, _ cluster.TopicID) {
 			go func() { _, _ = w.tryCreate(w.call(), "payments", 4, 3) }()
-		},
-		"leader election": func(w *world, _ []*node, _ cluster.TopicID) {
+		}},
+		"create topic, nobody asks again": {untouched: true, act: func(w *world, _ []*node, _ cluster.TopicID) {
+			req := &pb.CreateTopicsRequest{Topics: []*pb.NewTopic{{Name: "payments", Partitions: 4, ReplicationFactor: 3}}}
+			go func() { _, _ = w.someAdmin(0).CreateTopics(w.call(), req) }()
+		}},
+		"leader election": {act: func(w *world, _ []*node, _ cluster.TopicID) {
 			w.revoke(w.sessionLease(1))
-		},
-		"alter ISR": func(w *world, brokers []*node, id cluster.TopicID) {
+		}},
+		"alter ISR": {act: func(w *world, brokers []*node, id cluster.TopicID) {
 			go func() { _, _ = w.shrink(w.call(), brokers, cluster.PartitionID{Topic: id}) }()
-		},
+		}},
 	}
-	for name, act := range cases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			a := w.daemon("a")
-			w.active(1, soon)
-			b := w.daemon("b")
-			w.candidateLease("b", 0)
-			brokers := w.startBrokers(3)
-			id := w.create("orders", 4, 3)
-			w.converged(soon)
+	for name, c := range cases {
+		for _, follower := range []string{"a", "b"} { // the same daemon again, or another
+			t.Run(name+", then "+follower, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t)
+				a := w.daemon("a")
+				w.active(1, soon)
+				if follower != "a" {
+					w.daemon(follower)
+					w.candidateLease(follower, 0)
+				}
+				brokers := w.startBrokers(3)
+				id := w.create("orders", 4, 3)
+				w.converged(soon)
 
-			var held capture
-			fault := held.hold(a, w.keys.Prefix()+"partitions/")
-			defer fault.Remove()
-			rev := w.tape.rev()
-			act(w, brokers, id)
-			<-fault.Hit()
-			w.revoke(w.seatLease())
-			if w.active(2, soon) != b {
-				t.Fatal("b did not follow")
-			}
-			written := func(key string) bool { return strings.HasPrefix(key, w.keys.Prefix()+"partitions/") }
-			w.await("b has written", limit, func() bool { return len(w.tape.after(rev, written)) > 0 })
-			w.converged(limit)
+				var late capture
+				held := late.hold(a, w.keys.Prefix()+"partitions/")
+				defer held.Remove()
+				rev := w.tape.rev()
+				c.act(w, brokers, id)
+				<-held.Hit()
+				if follower != "a" {
+					defer holdClaims(a).Remove()
+				}
+				w.revoke(w.seatLease())
+				if d := w.active(2, soon); d.ID != follower {
+					t.Fatalf("%s follows", d.ID)
+				}
+				written := func(key string) bool { return strings.HasPrefix(key, w.keys.Prefix()+"partitions/") }
+				w.await("the next term has written", limit, func() bool { return c.untouched || len(w.tape.after(rev, written)) > 0 })
+				w.converged(limit)
 
-			rev = w.tape.rev()
-			held.mu.Lock()
-			defer held.mu.Unlock()
-			resp, err := etcdpb.NewKVClient(w.client.ActiveConnection()).Txn(w.call(), held.txn)
-			if err != nil || resp.Succeeded {
-				t.Errorf("the late write: %v, %v", resp, err)
-			}
-			w.candidateLease("a", 0)
-			if w.epoch() != 2 || w.tape.rev() != rev && len(w.tape.after(rev, written)) > 0 {
-				t.Errorf("epoch %d, writes after the late one: %v", w.epoch(), w.tape.after(rev, written))
-			}
-		})
+				rev = w.tape.rev()
+				late.mu.Lock()
+				defer late.mu.Unlock()
+				resp, err := etcdpb.NewKVClient(w.client.ActiveConnection()).Txn(w.call(), late.txn)
+				if err != nil || resp.Succeeded {
+					t.Errorf("the late write: %v, %v", resp, err)
+				}
+				w.create("refunds", 4, 3)
+				for _, c := range w.tape.after(rev, written) {
+					if c.KV.ModRev <= store.Rev(resp.GetHeader().GetRevision()) {
+						t.Errorf("written late: %+v", c)
+					}
+				}
+				w.candidateLease("a", 0)
+				w.converged(limit)
+				for _, b := range brokers {
+					for _, id := range b.Partitions() {
+						if len(w.partition(id).Replicas) == 0 {
+							t.Errorf("broker %d was told of partition %s, which was never stored", b.id, id)
+						}
+					}
+				}
+				if w.epoch() != 2 {
+					t.Errorf("epoch %d", w.epoch())
+				}
+			})
+		}
 	}
 }
 
