@@ -50,7 +50,10 @@ func (c *clock) step() {
 }
 
 // lane keeps the order of what goes one way.
-type lane struct{ last time.Duration }
+type lane struct {
+	last time.Duration
+	fns  []func() // in a process: what is to happen, in order
+}
 
 // next is how long something that would take d has to take so that it does not
 // overtake what went before.
@@ -59,18 +62,20 @@ func (l *lane) next(now, d time.Duration) time.Duration {
 	return l.last - now
 }
 
+// first lets happen what is to happen first.
+func (l *lane) first() {
+	fn := l.fns[0]
+	l.fns = l.fns[1:]
+	fn()
+}
+
 // process is what can be killed and frozen.
 type process struct {
 	w      *World
 	name   string // of this incarnation
 	dead   bool
 	frozen bool
-	parked []parked
-}
-
-type parked struct {
-	lane *lane
-	fn   func()
+	parked []func()
 }
 
 // after lets fn happen in the process in a while: never if it is dead by then,
@@ -78,12 +83,18 @@ type parked struct {
 func (p *process) after(d time.Duration, l *lane, fn func()) {
 	if l != nil {
 		d = l.next(p.w.now, d)
+		l.fns = append(l.fns, fn)
+		fn = l.first
 	}
+	p.later(d, fn)
+}
+
+func (p *process) later(d time.Duration, fn func()) {
 	p.w.after(d, func() {
 		switch {
 		case p.dead:
 		case p.frozen:
-			p.parked = append(p.parked, parked{l, fn})
+			p.parked = append(p.parked, fn)
 		default:
 			fn()
 		}
@@ -98,7 +109,7 @@ func (p *process) thaw() {
 	p.frozen = false
 	missed := p.parked
 	p.parked = nil
-	for _, m := range missed {
-		p.after(p.w.upTo(3*time.Millisecond), m.lane, m.fn)
+	for _, fn := range missed {
+		p.later(p.w.upTo(3*time.Millisecond), fn)
 	}
 }
