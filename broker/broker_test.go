@@ -190,7 +190,7 @@ func TestOutboxKeepsNewest(t *testing.T) {
 	say(2, 1, failed)
 	say(1, 9, already)
 	o.ack(7, &fencing.Verdict{ControllerEpoch: 5})
-	o.pong(3)
+	o.pong(&pb.Pong{Sequence: 3})
 	out := o.take()
 	if len(out) != 3 || out[0].GetPong().GetSequence() != 3 || out[1].GetAck().GetSequence() != 7 {
 		t.Fatalf("takes %v", out)

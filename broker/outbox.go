@@ -22,16 +22,17 @@ const (
 // outbox is what one stream has to say. It keeps the newest result of each
 // partition, so its size is bounded however slow the reader is.
 type outbox struct {
-	pongs   []int64
+	pongs   []*pb.Pong
 	acks    []*pb.CommandAck
 	results []*pb.PartitionOutcome
 	at      map[cluster.PartitionID]int // in results
 	closed  bool                        // nobody listens any more
-	wake    func()                      // says that there is something to send
+	feed    fencing.Feed
+	wake    func() // says that there is something to send
 }
 
-func (o *outbox) pong(sequence int64) {
-	o.pongs = append(o.pongs, sequence)
+func (o *outbox) pong(p *pb.Pong) {
+	o.pongs = append(o.pongs, p)
 	o.wake()
 }
 
@@ -68,10 +69,20 @@ func (o *outbox) result(s *PartitionState, r pb.PartitionResult, message string)
 		}
 		o.at[s.Partition] = len(o.results)
 		o.results = append(o.results, outcome)
+		o.feed.Failures += failure(outcome)
 	} else if !newer(o.results[i], outcome) {
+		o.feed.Failures += failure(outcome) - failure(o.results[i])
 		o.results[i] = outcome
 	}
 	o.wake()
+}
+
+// failure is 1 for a result that the controller counts as one.
+func failure(o *pb.PartitionOutcome) int64 {
+	if r := o.GetResult(); r == pb.PartitionResult_PARTITION_RESULT_APPLIED || r == pb.PartitionResult_PARTITION_RESULT_ALREADY {
+		return 0
+	}
+	return 1
 }
 
 func newer(a, b *pb.PartitionOutcome) bool {
@@ -87,8 +98,8 @@ func (o *outbox) full() bool { return len(o.pongs)+len(o.acks) >= maxAnswers }
 // take empties the outbox: pongs, acks, results.
 func (o *outbox) take() []*pb.CommandsResponse {
 	var out []*pb.CommandsResponse
-	for _, sequence := range o.pongs {
-		out = append(out, &pb.CommandsResponse{Response: &pb.CommandsResponse_Pong{Pong: &pb.Pong{Sequence: sequence}}})
+	for _, p := range o.pongs {
+		out = append(out, &pb.CommandsResponse{Response: &pb.CommandsResponse_Pong{Pong: p}})
 	}
 	for _, ack := range o.acks {
 		out = append(out, &pb.CommandsResponse{Response: &pb.CommandsResponse_Ack{Ack: ack}})

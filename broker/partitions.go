@@ -113,12 +113,16 @@ func (w *worker) begin(cancel func()) task {
 }
 
 // end takes in how the current task of a partition ended. It reports whether
-// there is another one, and whether the newest leader epoch failed.
-func (ws workers) end(id cluster.PartitionID, err error) (more, failed bool) {
+// there is another one, whether the newest leader epoch failed, and which
+// streams were told so.
+func (ws workers) end(id cluster.PartitionID, err error) (more, failed bool, told []*outbox) {
 	w := ws[id]
 	done := w.current
 	w.current, w.cancel = nil, nil
 	if done.apply {
+		for _, n := range w.waiting {
+			told = append(told, n.to)
+		}
 		failed = w.tell(&done.state, err)
 	}
 	if failed {
@@ -126,9 +130,9 @@ func (ws workers) end(id cluster.PartitionID, err error) (more, failed bool) {
 	}
 	if w.next == nil {
 		delete(ws, id)
-		return false, failed
+		return false, failed, told
 	}
-	return true, false
+	return true, false, told
 }
 
 // tell answers the streams for which the end of a handler decides. If a newer

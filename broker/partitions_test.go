@@ -44,7 +44,7 @@ func (d *desk) begin(apply bool, le, pe int) {
 
 func (d *desk) end(err error, more, failed bool) {
 	d.t.Helper()
-	if m, f := d.ws.end(pid(0), err); m != more || f != failed {
+	if m, f, _ := d.ws.end(pid(0), err); m != more || f != failed {
 		d.t.Errorf("more %t and failed %t, want %t and %t", m, f, more, failed)
 	}
 }

@@ -39,6 +39,8 @@ type Broker struct {
 	gate     *fencing.Gate
 	workers  workers
 	metadata metadata
+	streams  map[*outbox]struct{} // that are open
+	again    chan struct{}        // closed when all of them have to end
 }
 
 // Run runs a broker until the context ends; see Wait for what it returns.
@@ -94,6 +96,8 @@ func StartOn(ctx context.Context, l net.Listener, cfg Config) (*Broker, error) {
 		done:       make(chan struct{}),
 		gate:       fencing.NewGate(cfg.ID, cfg.ClusterUUID),
 		workers:    workers{},
+		streams:    map[*outbox]struct{}{},
+		again:      make(chan struct{}),
 	}
 	b.gate.TakeOut(cfg.Unfenced)
 	b.ctx, b.end = context.WithCancelCause(context.WithoutCancel(ctx))

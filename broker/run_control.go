@@ -69,26 +69,38 @@ func (c controlServer) Commands(server pb.CommandService_CommandsServer) error {
 		ended:                         make(chan error, 1),
 	}
 	s.out.wake = func() { signal(s.wake) }
+	hello, again := s.open()
 	defer s.close()
-	if err := s.Send(&pb.CommandsResponse{Response: &pb.CommandsResponse_Hello{Hello: s.b.hello()}}); err != nil {
+	if err := s.Send(&pb.CommandsResponse{Response: &pb.CommandsResponse_Hello{Hello: hello}}); err != nil {
 		return err
 	}
 	s.b.work.Go(func() { s.ended <- s.receive() })
-	return s.send()
+	return s.send(again)
+}
+
+// open says hello, and makes the workers know the stream, in one step.
+func (s *stream) open() (*pb.Hello, <-chan struct{}) {
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	s.b.streams[&s.out] = struct{}{}
+	return s.b.gate.Hello(), s.b.again
 }
 
 // close makes the workers forget the stream.
 func (s *stream) close() {
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
+	delete(s.b.streams, &s.out)
 	s.out.closed = true
 	s.out.take()
 }
 
-func (s *stream) send() error {
+func (s *stream) send(again <-chan struct{}) error {
 	for {
 		select {
 		case <-s.wake:
+		case <-again:
+			return status.Error(codes.Aborted, "a state of an earlier stream failed, say everything again")
 		case err := <-s.ended:
 			if sendErr := s.flush(); sendErr != nil {
 				return sendErr
@@ -132,7 +144,8 @@ func (s *stream) receive() error {
 		switch r := req.GetRequest().(type) {
 		case *pb.CommandsRequest_Ping:
 			s.b.mu.Lock()
-			s.out.pong(r.Ping.GetSequence())
+			s.out.pong(s.b.gate.Pong(r.Ping.GetSequence()))
+			s.b.gate.Progress(&s.out.feed, r.Ping.GetProgress())
 			s.b.mu.Unlock()
 		case *pb.CommandsRequest_Command:
 			err = s.b.obey(r.Command, &s.out)
@@ -181,6 +194,7 @@ func (b *Broker) obey(cmd *pb.Command, out *outbox) error {
 	defer b.mu.Unlock()
 	v := b.gate.Admit(cmd)
 	out.ack(cmd.GetSequence(), &v)
+	b.gate.Obeyed(&out.feed, cmd, &v)
 	if b.cfg.Observer != nil {
 		for _, o := range observations(time.Now(), cmd, &v) {
 			b.cfg.Observer(o)

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"slices"
 
 	"github.com/controllerd/controllerd/cluster"
 )
@@ -30,9 +31,10 @@ func (b *Broker) workOnce(id cluster.PartitionID) bool {
 	}
 
 	b.mu.Lock()
-	more, failed := b.workers.end(id, err)
+	more, failed, told := b.workers.end(id, err)
 	if failed {
 		b.gate.Failed(id, t.state.LeaderEpoch)
+		b.resyncUnless(told)
 	}
 	b.mu.Unlock()
 	if failed && b.ctx.Err() == nil {
@@ -40,6 +42,18 @@ func (b *Broker) workOnce(id cluster.PartitionID) bool {
 			"leader_epoch", int32(t.state.LeaderEpoch), "error", err)
 	}
 	return more && b.ctx.Err() == nil
+}
+
+// resyncUnless ends all streams if one of them was not told of a failure: its
+// controller would never try again. The next streams say everything.
+func (b *Broker) resyncUnless(told []*outbox) {
+	for o := range b.streams {
+		if !slices.Contains(told, o) {
+			close(b.again)
+			b.again = make(chan struct{})
+			return
+		}
+	}
 }
 
 // tellMetadata is the worker for metadata.

@@ -1,5 +1,7 @@
 package cluster
 
+import "github.com/controllerd/controllerd/store"
+
 // Event is a difference between two images that a rule may care about. Events
 // need not be delivered: what they say can be read from the image too.
 type Event interface{ event() }
@@ -33,6 +35,8 @@ type PartitionChanged struct {
 	ID    PartitionID
 	Old   *Partition
 	New   *Partition
+	// Rev is the revision of the change; that of the list if a list showed it.
+	Rev store.Rev
 }
 
 // LeaderChanged is a change of the seat or of the controller epoch.

@@ -17,6 +17,9 @@ import (
 type Image struct {
 	Keys Keys
 	Rev  store.Rev // 0: nothing seen yet
+	// Horizon is the revision of the last list: what changed before is known,
+	// but not when.
+	Horizon store.Rev
 
 	Cluster    *pb.ClusterRecord // nil: missing or unreadable
 	Controller *Controller       // nil: nobody holds the seat
@@ -30,7 +33,8 @@ type Image struct {
 	Topics     map[string]*Topic
 	Faults     map[string]Fault
 
-	maxEpoch Epoch // the highest seen in any key, ever
+	applying store.Rev // of the change that is being applied
+	maxEpoch Epoch     // the highest seen in any key, ever
 	keys     map[string]keyRevs
 	byID     map[TopicID]*topicBlocks
 	hosted   map[BrokerID]map[BlockID]struct{}
@@ -65,9 +69,15 @@ func NewImage(keys Keys) *Image {
 func (im *Image) Apply(b store.Batch) []Event {
 	var events []Event
 	if b.Reset {
+		im.applying, im.Horizon = b.Rev, b.Rev
 		events = im.removeUnlisted(b, events)
 	}
 	for _, c := range b.Changes {
+		// A list and a heal bring changes that are older than what was applied.
+		im.applying = max(c.KV.ModRev, im.Rev)
+		if b.Reset {
+			im.applying = b.Rev
+		}
 		events = im.applyChange(c, events)
 	}
 	im.Rev = max(im.Rev, b.Rev)

@@ -114,7 +114,7 @@ func (im *Image) applyTopic(name string, c store.Change, events []Event) ([]Even
 func (im *Image) hideTopic(t *Topic, events []Event) []Event {
 	im.Partitions(t, func(id PartitionID, p *Partition) {
 		if p != nil {
-			events = append(events, PartitionChanged{Topic: t, ID: id, Old: p})
+			events = append(events, PartitionChanged{Topic: t, ID: id, Old: p, Rev: im.applying})
 		}
 	})
 	delete(im.Topics, t.Name)
@@ -142,7 +142,7 @@ func (im *Image) changeTopic(t *topicBlocks, old, topic *Topic, events []Event) 
 			was = before[i]
 		}
 		if now := im.Partition(id); now != was {
-			events = append(events, PartitionChanged{topic, id, was, now})
+			events = append(events, PartitionChanged{topic, id, was, now, im.applying})
 		}
 	}
 	return events
@@ -152,7 +152,7 @@ func (im *Image) partitionsAppear(t *Topic, from int32, events []Event) []Event 
 	for i := from; i < t.Made(); i++ {
 		id := PartitionID{t.ID, i}
 		if p := im.Partition(id); p != nil {
-			events = append(events, PartitionChanged{Topic: t, ID: id, New: p})
+			events = append(events, PartitionChanged{Topic: t, ID: id, New: p, Rev: im.applying})
 		}
 	}
 	return events
@@ -183,7 +183,7 @@ func (im *Image) applyBlock(id BlockID, c store.Change, events []Event) ([]Event
 			if was == nil && now == nil || was != nil && now != nil && was.equal(now) {
 				continue
 			}
-			events = append(events, PartitionChanged{t.topic, PartitionID{id.Topic, int32(i)}, was, now})
+			events = append(events, PartitionChanged{t.topic, PartitionID{id.Topic, int32(i)}, was, now, im.applying})
 		}
 	}
 	im.forget(id.Topic)

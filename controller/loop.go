@@ -37,6 +37,7 @@ type TakenOut struct {
 	ClaimGuard unfenced.Switch // transactions carry no guard
 	BlockGuard unfenced.Switch // blocks are written whatever they hold
 	Settled    unfenced.Switch // the next plan does not wait for the image
+	Push       rpc.PushTakenOut
 }
 
 // Loop is the pure part of one daemon: events in, actions out. It is not safe
@@ -84,12 +85,14 @@ type Stats struct {
 // NewLoop is a daemon that has seen nothing yet.
 func NewLoop(cfg LoopConfig) *Loop {
 	im := cluster.NewImage(cfg.Keys)
+	pusher := rpc.NewPusher(cfg.Election.Self.GetId())
+	pusher.TakenOut = cfg.TakenOut.Push
 	return &Loop{
 		cfg:       cfg,
 		im:        im,
 		candidate: election.NewCandidate(cfg.Election),
 		machine:   statemachine.NewMachine(im),
-		pusher:    rpc.NewPusher(cfg.Election.Self.GetId()),
+		pusher:    pusher,
 		healing:   map[string]bool{},
 	}
 }

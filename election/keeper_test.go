@@ -101,7 +101,7 @@ func TestProbesAndDeadline(t *testing.T) {
 	if k.Deadline() != at(108) || k.Quiet() != at(106.4) {
 		t.Errorf("deadline %v, quiet %v", k.Deadline(), k.Quiet())
 	}
-	k.Renewed(at(103), 10*time.Second) // the store may grant more
+	k.Renewed(at(103), 10*time.Second)                   // the store may grant more
 	if k.Deadline() != at(113) || k.Quiet() != at(110) { // nothing was proved since 100
 		t.Errorf("deadline %v, quiet %v", k.Deadline(), k.Quiet())
 	}

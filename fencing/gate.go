@@ -22,6 +22,8 @@ type Gate struct {
 	hosted   map[cluster.PartitionID]*held
 	live     []LiveBroker
 	metadata map[cluster.PartitionID]*PartitionState
+	resume   *pb.ResumePoint // nil: everything has to be said again
+	digests  struct{ hosted, metadata cluster.Digest }
 
 	open unfenced.Switch
 }
@@ -117,23 +119,37 @@ func (g *Gate) admitReplica(s *PartitionState) Action {
 	switch {
 	case h == nil:
 		g.topics[s.Topic] = s.Partition.Topic
-		g.hosted[s.Partition] = &held{state: *s}
+		g.hold(s)
 		return Admitted
 	case g.open.IsOpen(), s.LeaderEpoch > h.state.LeaderEpoch, h.failed && s.Compare(&h.state) >= 0:
-		*h = held{state: *s}
+		g.hold(s)
 		return Admitted
 	case s.Compare(&h.state) > 0:
-		h.state = *s
+		g.hold(s)
 		return IsrAdopted
 	}
 	return Already
 }
 
+// hold makes a state that of a hosted partition.
+func (g *Gate) hold(s *PartitionState) {
+	if h := g.hosted[s.Partition]; h != nil {
+		g.digests.hosted.Remove(s.Partition, h.state.LeaderEpoch, h.state.PartitionEpoch)
+	}
+	g.hosted[s.Partition] = &held{state: *s}
+	g.digests.hosted.Add(s.Partition, s.LeaderEpoch, s.PartitionEpoch)
+}
+
 // admitMetadata decides about a partition anywhere in the cluster.
 func (g *Gate) admitMetadata(s *PartitionState) Action {
-	if known := g.metadata[s.Partition]; known != nil && s.Compare(known) <= 0 && !g.open.IsOpen() {
+	known := g.metadata[s.Partition]
+	if known != nil && s.Compare(known) <= 0 && !g.open.IsOpen() {
 		return Already
 	}
+	if known != nil {
+		g.digests.metadata.Remove(known.Partition, known.LeaderEpoch, known.PartitionEpoch)
+	}
+	g.digests.metadata.Add(s.Partition, s.LeaderEpoch, s.PartitionEpoch)
 	state := *s
 	g.metadata[s.Partition] = &state
 	return Admitted
@@ -142,7 +158,9 @@ func (g *Gate) admitMetadata(s *PartitionState) Action {
 // Failed says that the handler for a leader epoch of a partition failed. If
 // nothing newer was admitted since, the next command with this leader epoch is
 // admitted again, instead of being answered with Already; a lower one is not.
+// No stream can go on as if the state had been applied.
 func (g *Gate) Failed(p cluster.PartitionID, le cluster.LeaderEpoch) {
+	g.resume = nil
 	if h := g.hosted[p]; h != nil && h.state.LeaderEpoch == le {
 		h.failed = true
 	}
@@ -159,7 +177,7 @@ func (g *Gate) Committed(p cluster.PartitionID, r *pb.PartitionRecord) (Partitio
 		cluster.PartitionEpoch(r.GetPartitionEpoch()) <= h.state.PartitionEpoch {
 		return PartitionState{}, false
 	}
-	h.state = PartitionState{
+	g.hold(&PartitionState{
 		Topic:           h.state.Topic,
 		Partition:       p,
 		Leader:          cluster.BrokerID(r.GetLeader()),
@@ -171,8 +189,8 @@ func (g *Gate) Committed(p cluster.PartitionID, r *pb.PartitionRecord) (Partitio
 		PartitionEpoch:  cluster.PartitionEpoch(r.GetPartitionEpoch()),
 		ControllerEpoch: cluster.Epoch(r.GetControllerEpoch()),
 		Recovery:        r.GetRecovery(),
-	}
-	return h.state, true
+	})
+	return g.hosted[p].state, true
 }
 
 // Adopt takes in a controller epoch heard of outside of commands: in the
@@ -196,6 +214,7 @@ func (g *Gate) Hello() *pb.Hello {
 		BrokerId:        int32(g.broker),
 		BrokerEpoch:     int64(g.brokerEpoch),
 		ControllerEpoch: int64(g.controllerEpoch),
+		Resume:          g.resume,
 	}
 }
 

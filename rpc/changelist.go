@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/controllerd/controllerd/cluster"
+	"github.com/controllerd/controllerd/store"
 )
 
 // changeList holds each partition once, in order of its last change. All
@@ -18,18 +19,19 @@ type changeList struct {
 
 type change struct {
 	seq  int64
+	rev  store.Rev // of the change; it never falls along the list
 	id   cluster.PartitionID
 	dead bool // changed again since, or gone
 }
 
 func newChangeList() *changeList { return &changeList{at: map[cluster.PartitionID]int64{}} }
 
-// touch moves a partition to the end.
-func (l *changeList) touch(id cluster.PartitionID) {
+// touch moves a partition to the end: it has changed at rev.
+func (l *changeList) touch(id cluster.PartitionID, rev store.Rev) {
 	l.remove(id)
 	l.last++
 	l.at[id] = l.last
-	l.log = append(l.log, change{seq: l.last, id: id})
+	l.log = append(l.log, change{seq: l.last, rev: rev, id: id})
 }
 
 // remove takes a partition out.
@@ -60,4 +62,25 @@ func (l *changeList) after(cursor int64, visit func(change) bool) {
 func (l *changeList) index(seq int64) int {
 	i, _ := slices.BinarySearchFunc(l.log, seq, func(c change, s int64) int { return int(c.seq - s) })
 	return i
+}
+
+// upTo is the cursor behind every change up to a revision.
+func (l *changeList) upTo(rev store.Rev) int64 {
+	i, _ := slices.BinarySearchFunc(l.log, rev, func(c change, r store.Rev) int {
+		if c.rev <= r {
+			return -1
+		}
+		return 1
+	})
+	if i == len(l.log) {
+		return l.last
+	}
+	return l.log[i].seq - 1
+}
+
+// nextRev is the revision of the first change after the cursor, 0 if there is
+// none.
+func (l *changeList) nextRev(cursor int64) (rev store.Rev) {
+	l.after(cursor, func(c change) bool { rev = c.rev; return false })
+	return rev
 }

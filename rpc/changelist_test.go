@@ -34,13 +34,13 @@ func TestChangeList(t *testing.T) {
 		return end
 	}
 	check(0)
-	l.touch(a)
-	l.touch(b)
+	l.touch(a, 0)
+	l.touch(b, 0)
 	cursor := check(0, a, b)
-	l.touch(a) // moves to the end
+	l.touch(a, 0) // moves to the end
 	check(0, b, a)
 	check(cursor, a)
-	l.touch(c)
+	l.touch(c, 0)
 	l.remove(a)
 	check(cursor, c)
 	l.remove(a) // not there any more
@@ -69,7 +69,7 @@ func TestChangeListAgainstModel(t *testing.T) {
 			switch n := rng.IntN(10); {
 			case n < 7:
 				drop(id)
-				l.touch(id)
+				l.touch(id, 0)
 				model = append(model, change{seq: l.last, id: id})
 			case n < 8:
 				drop(id)

@@ -26,6 +26,7 @@ type state struct {
 	topic *cluster.Topic
 	id    cluster.PartitionID
 	p     *cluster.Partition
+	rev   store.Rev // of the change; 0: tried again
 	wire  *pb.PartitionState
 }
 
@@ -74,7 +75,7 @@ func (p *Pusher) take(im *cluster.Image, cursor int64) (states []state, end int6
 			end = c.seq - 1
 			return false
 		}
-		states = append(states, state{topic: topic, id: c.id, p: part})
+		states = append(states, state{topic: topic, id: c.id, p: part, rev: c.rev})
 		return true
 	})
 	return states, end

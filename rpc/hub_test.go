@@ -168,6 +168,13 @@ func (h *hub) opens(id cluster.BrokerID) {
 	h.take(Opened{h.streams[id], &pb.Hello{BrokerId: int32(id)}})
 }
 
+// resumes opens the stream of a broker that says what it knows.
+func (h *hub) resumes(id cluster.BrokerID, from *pb.ResumePoint) {
+	h.t.Helper()
+	h.unacked[id] = nil
+	h.take(Opened{h.streams[id], &pb.Hello{BrokerId: int32(id), Resume: from}})
+}
+
 func (h *hub) closes(id cluster.BrokerID, err error) {
 	h.t.Helper()
 	h.take(Closed{h.streams[id], err})

@@ -8,7 +8,9 @@ import (
 
 	"github.com/controllerd/controllerd/cluster"
 	"github.com/controllerd/controllerd/epoch"
+	"github.com/controllerd/controllerd/internal/unfenced"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+	"github.com/controllerd/controllerd/store"
 )
 
 // Timings of the push.
@@ -88,7 +90,11 @@ func (Closed) pushEvent()   {}
 type Pusher struct {
 	self    string // the daemon's id
 	changes *changeList
-	brokers int64 // rises with each change of the set of live brokers
+	// forgotten is the revision of the newest removal: nobody can go on from
+	// before it.
+	forgotten store.Rev
+	digests   digests
+	brokers   int64 // rises with each change of the set of live brokers
 
 	claim    epoch.Claim // zero: not active
 	followed int64       // the set of live brokers that targets follows; -1: none
@@ -100,6 +106,14 @@ type Pusher struct {
 	closing  map[StreamID]bool // hung up, not yet closed
 	streams  int64
 	Stats    PushStats
+	TakenOut PushTakenOut
+}
+
+// PushTakenOut says which safety parts are removed; see package unfenced.
+type PushTakenOut struct {
+	Horizon     unfenced.Switch // a stream goes on from before what was forgotten
+	ResumePoint unfenced.Switch // brokers are told that they know everything
+	Digest      unfenced.Switch // what brokers hold is not compared
 }
 
 // PushStats count since the process began.
@@ -109,6 +123,11 @@ type PushStats struct {
 	Already int64
 	Failed  int64 // results of any other kind
 	Refused int64 // whole commands, by the gate of a broker
+	// Streams that began with everything, and that went on where an earlier
+	// one had ended.
+	FullSyncs, Resumed int64
+	// Mismatched counts brokers that held something else than they were told.
+	Mismatched int64
 }
 
 // NewPusher is a pusher that follows an image from its beginning.
@@ -116,6 +135,7 @@ func NewPusher(self string) *Pusher {
 	return &Pusher{
 		self:    self,
 		changes: newChangeList(),
+		digests: digests{hosted: map[cluster.BrokerID]*cluster.Digest{}},
 		targets: map[cluster.BrokerID]*target{},
 		closing: map[StreamID]bool{},
 	}
@@ -127,10 +147,12 @@ func (p *Pusher) Observe(events []cluster.Event) {
 	for _, ev := range events {
 		switch ev := ev.(type) {
 		case cluster.PartitionChanged:
+			p.digests.change(ev)
 			if ev.New != nil {
-				p.changes.touch(ev.ID)
+				p.changes.touch(ev.ID, ev.Rev)
 			} else {
 				p.changes.remove(ev.ID)
+				p.forgotten = max(p.forgotten, ev.Rev)
 			}
 		case cluster.BrokerUp, cluster.BrokerDown, cluster.BrokerRestarted, cluster.BrokerChanged:
 			p.brokers++
@@ -222,7 +244,7 @@ func (p *Pusher) follow(im *cluster.Image, out []PushAction) []PushAction {
 	}
 	for _, b := range im.SortedBrokers() {
 		if p.targets[b.ID] == nil && b.Record.GetControlAddress() != "" {
-			p.targets[b.ID] = &target{id: b.ID, epoch: b.Epoch, address: b.Record.GetControlAddress()}
+			p.targets[b.ID] = &target{id: b.ID, epoch: b.Epoch, address: b.Record.GetControlAddress(), scope: b.Record.GetMetadataScope()}
 		}
 	}
 	p.order = slices.SortedFunc(maps.Values(p.targets), func(a, b *target) int { return cmp.Compare(a.id, b.id) })
@@ -235,7 +257,7 @@ func (p *Pusher) Take(now time.Duration, ev PushEvent) []PushAction {
 	switch ev := ev.(type) {
 	case Opened:
 		if t := p.of(ev.Stream); t != nil {
-			t.opened(now)
+			t.opened(now, ev.Hello)
 			return p.heard(t, cluster.Epoch(ev.Hello.GetControllerEpoch()), nil)
 		}
 	case Received:
@@ -273,6 +295,7 @@ func (p *Pusher) received(now time.Duration, t *target, r *pb.CommandsResponse) 
 	switch r := r.GetResponse().(type) {
 	case *pb.CommandsResponse_Pong:
 		t.pong = now
+		p.checkDigest(now, t, r.Pong)
 	case *pb.CommandsResponse_Ack:
 		return p.acked(now, t, r.Ack)
 	case *pb.CommandsResponse_Results:
@@ -319,6 +342,7 @@ func (p *Pusher) result(now time.Duration, t *target, o *pb.PartitionOutcome) {
 		p.Stats.Already++
 	default:
 		p.Stats.Failed++
+		t.failures++
 		t.failed(now, id, cluster.LeaderEpoch(o.GetLeaderEpoch()), o.GetMessage())
 		return
 	}

@@ -79,6 +79,8 @@ func TestPushChanges(t *testing.T) {
 	h.hears(1, "live 1")
 	h.applies(1)
 	h.after(time.Second)
+	h.hears(1, "ping") // which says that it knows everything now
+	h.after(time.Second)
 	h.hears(1)
 }
 
@@ -328,7 +330,7 @@ func TestPushForgetsRetries(t *testing.T) {
 			h.applies(1)
 			h.sent[1] = nil
 			h.after(time.Second)
-			h.hears(1)
+			h.hears(1, "ping")
 			if h.p.Pending() != 0 {
 				t.Errorf("%d pending", h.p.Pending())
 			}

@@ -8,6 +8,7 @@ import (
 	"github.com/controllerd/controllerd/cluster"
 	"github.com/controllerd/controllerd/fencing"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+	"github.com/controllerd/controllerd/store"
 )
 
 type targetPhase uint8
@@ -38,27 +39,46 @@ type target struct {
 	ping     time.Duration // sent last
 	pong     time.Duration // heard last
 
-	pending map[cluster.PartitionID]cluster.LeaderEpoch // sent, result not known
+	pending map[cluster.PartitionID]sent // result not known
 	retries map[cluster.PartitionID]*retry
+
+	resume   *pb.ResumePoint // what the broker said in its hello, until the stream begins
+	began    bool            // the cursor is set
+	begins   bool            // the next word is the first since then
+	told     store.Rev       // the resume point said last
+	failures int64           // failed results heard on the stream
+
+	scope      pb.MetadataScope
+	mismatches int           // digests in a row that were wrong
+	noCheck    time.Duration // no digest is looked at before
+}
+
+// sent is a state on its way.
+type sent struct {
+	epoch cluster.LeaderEpoch
+	rev   store.Rev // of the change that it was sent for
 }
 
 type retry struct {
 	at      time.Duration
 	wait    time.Duration
 	epoch   cluster.LeaderEpoch // of the state that failed
+	rev     store.Rev
 	message string
 }
 
-// opened begins a stream from nothing: the broker hears everything.
-func (t *target) opened(now time.Duration) {
-	t.phase, t.ping, t.pong, t.sequence = open, now, now, 0
+// opened notes what the broker says from where the stream can go on.
+func (t *target) opened(now time.Duration, hello *pb.Hello) {
+	t.phase, t.ping, t.pong, t.sequence, t.failures = open, now, now, 0, 0
 	t.problem = ""
 	t.fromStart()
+	t.resume = hello.GetResume()
 }
 
 func (t *target) fromStart() {
 	t.cursor, t.brokers, t.unacked, t.since = 0, -1, 0, t.sequence
-	t.pending = map[cluster.PartitionID]cluster.LeaderEpoch{}
+	t.resume, t.began, t.told = nil, false, 0
+	t.pending = map[cluster.PartitionID]sent{}
 	t.retries = map[cluster.PartitionID]*retry{}
 }
 
@@ -80,7 +100,7 @@ func backoff(again int, most time.Duration) time.Duration {
 }
 
 func (t *target) done(id cluster.PartitionID, le cluster.LeaderEpoch) {
-	if sent, ok := t.pending[id]; ok && sent <= le {
+	if s, ok := t.pending[id]; ok && s.epoch <= le {
 		delete(t.pending, id)
 	}
 	if r := t.retries[id]; r != nil && r.epoch <= le {
@@ -89,13 +109,14 @@ func (t *target) done(id cluster.PartitionID, le cluster.LeaderEpoch) {
 }
 
 func (t *target) failed(now time.Duration, id cluster.PartitionID, le cluster.LeaderEpoch, message string) {
-	if sent, ok := t.pending[id]; ok && sent > le {
+	s := t.pending[id]
+	if s.epoch > le {
 		return // a newer state is on its way
 	}
 	delete(t.pending, id)
 	r := t.retries[id]
 	if r == nil {
-		r = &retry{wait: MinRetry}
+		r = &retry{wait: MinRetry, rev: s.rev}
 		t.retries[id] = r
 	} else {
 		r.wait = min(2*r.wait, MaxRetry)
@@ -144,7 +165,7 @@ func (p *Pusher) stepTarget(now time.Duration, im *cluster.Image, t *target, out
 		}
 		if now-t.ping >= PingInterval {
 			t.ping = now
-			out = append(out, Send{t.stream, &pb.CommandsRequest{Request: &pb.CommandsRequest_Ping{Ping: &pb.Ping{}}}})
+			out = p.sendPing(im, t, out)
 		}
 		if now >= t.notBefore {
 			return p.sendDue(now, im, t, out)
@@ -157,14 +178,24 @@ func (p *Pusher) stepTarget(now time.Duration, im *cluster.Image, t *target, out
 // one chunk of what changed after the cursor. It returns how many states that
 // took to build.
 func (p *Pusher) sendDue(now time.Duration, im *cluster.Image, t *target, out []PushAction) ([]PushAction, int) {
+	if !t.began {
+		p.beginSync(im, t)
+	}
 	if t.brokers != p.brokers && t.unacked < window {
 		t.brokers = p.brokers
 		out = p.send(im, t, &pb.Command{Body: &pb.Command_UpdateMetadata{UpdateMetadata: &pb.UpdateMetadata{LiveBrokers: liveBrokers(im)}}}, out)
 	}
 	if again := t.retriesDue(now, im); len(again) > 0 && t.unacked < window {
-		out = p.sendHosted(im, t, p.build(again), out)
+		out = p.sendHosted(im, t, p.build(again), nil, out)
 	}
-	if t.unacked+2 > window || t.cursor == p.changes.last { // a chunk takes up to two commands
+	if t.cursor == p.changes.last {
+		if now >= t.ping+progressInterval && len(t.pending) == 0 && p.resumePoint(im, t) > t.told {
+			t.ping = now
+			out = p.sendPing(im, t, out)
+		}
+		return out, 0
+	}
+	if t.unacked+2 > window { // a chunk takes up to two commands
 		return out, 0
 	}
 	c := p.chunkAfter(im, t.cursor)
@@ -172,11 +203,14 @@ func (p *Pusher) sendDue(now time.Duration, im *cluster.Image, t *target, out []
 	if len(c.states) == 0 {
 		return out, 0
 	}
-	out = p.sendHosted(im, t, c, out)
-	if topics := c.metadata(im, t); len(topics) > 0 {
-		out = p.send(im, t, &pb.Command{Body: &pb.Command_UpdateMetadata{UpdateMetadata: &pb.UpdateMetadata{Topics: topics}}}, out)
+	behind := p.progress(im, t) // once the whole chunk is accepted
+	topics := c.metadata(im, t)
+	if len(topics) == 0 {
+		return p.sendHosted(im, t, c, behind, out), len(c.states)
 	}
-	return out, len(c.states)
+	out = p.sendHosted(im, t, c, nil, out)
+	update := &pb.Command{Body: &pb.Command_UpdateMetadata{UpdateMetadata: &pb.UpdateMetadata{Topics: topics}}, Progress: behind}
+	return p.send(im, t, update, out), len(c.states)
 }
 
 // retriesDue are the partitions to be tried again, up to the size of one
@@ -207,19 +241,32 @@ func (t *target) retriesDue(now time.Duration, im *cluster.Image) []state {
 }
 
 // sendHosted sends the LeaderAndIsr of those states that the broker hosts.
-func (p *Pusher) sendHosted(im *cluster.Image, t *target, c *chunk, out []PushAction) []PushAction {
-	topics, n := c.hosted(t.id, func(s state) { t.pending[s.id] = s.p.LeaderEpoch })
+func (p *Pusher) sendHosted(im *cluster.Image, t *target, c *chunk, behind *pb.Progress, out []PushAction) []PushAction {
+	topics, n := c.hosted(t.id, func(s state) {
+		rev := s.rev
+		if r := t.retries[s.id]; r != nil && rev == 0 {
+			rev = r.rev
+		}
+		t.pending[s.id] = sent{s.p.LeaderEpoch, rev}
+	})
 	if n == 0 {
 		return out
 	}
 	p.Stats.Sent += int64(n)
-	return p.send(im, t, &pb.Command{Body: &pb.Command_LeaderAndIsr{LeaderAndIsr: &pb.LeaderAndIsr{Topics: topics}}}, out)
+	return p.send(im, t, &pb.Command{Body: &pb.Command_LeaderAndIsr{LeaderAndIsr: &pb.LeaderAndIsr{Topics: topics}}, Progress: behind}, out)
 }
 
 func (p *Pusher) send(im *cluster.Image, t *target, c *pb.Command, out []PushAction) []PushAction {
 	t.sequence++
 	t.unacked++
 	c.Sequence = t.sequence
+	if t.begins && c.Progress == nil {
+		c.Progress = p.progress(im, t)
+	}
+	if c.Progress != nil {
+		c.Progress.Begins, t.begins = t.begins, false
+		t.told = store.Rev(c.Progress.ResumePoint)
+	}
 	term := fencing.Term{ClusterUUID: im.Cluster.GetUuid(), ControllerID: p.self, Epoch: p.claim.Epoch}
 	c.Stamp = term.Stamp(fencing.Target{Broker: t.id, Epoch: t.epoch}, im.Rev)
 	return append(out, Send{t.stream, &pb.CommandsRequest{Request: &pb.CommandsRequest_Command{Command: c}}})

@@ -27,6 +27,7 @@ type waiting struct {
 // step. With the lock taken out these are two, and others come in between.
 func (b *simBroker) obey(s *stream, cmd *pb.Command) {
 	v := b.gate.Admit(cmd)
+	b.gate.Obeyed(&s.feed, cmd, &v)
 	s.answer(&pb.CommandsResponse{Response: &pb.CommandsResponse_Ack{Ack: &pb.CommandAck{
 		Sequence: cmd.GetSequence(), Refusal: v.Refusal, ControllerEpoch: int64(v.ControllerEpoch),
 	}}})
@@ -80,15 +81,34 @@ func (b *simBroker) applied(done *work, failed bool) {
 	} else {
 		b.done[done.state.Partition] = done.state.LeaderEpoch
 	}
+	if failed {
+		b.resyncUnless(done.waiting)
+	}
 	for _, n := range done.waiting {
 		switch {
 		case failed:
+			n.s.feed.Failures++
 			n.s.result(&n.state, pb.PartitionResult_PARTITION_RESULT_FAILED)
 		case n.state.LeaderEpoch < done.state.LeaderEpoch:
 			n.s.result(&n.state, pb.PartitionResult_PARTITION_RESULT_ALREADY)
 		default:
 			n.s.result(&n.state, pb.PartitionResult_PARTITION_RESULT_APPLIED)
 		}
+	}
+}
+
+// resyncUnless ends all streams if one of them is not told of a failure.
+func (b *simBroker) resyncUnless(told []waiting) {
+	for _, s := range b.streams {
+		if s.gone || slices.ContainsFunc(told, func(n waiting) bool { return n.s == s }) {
+			continue
+		}
+		for _, s := range b.streams {
+			if !s.gone {
+				s.brokerGone()
+			}
+		}
+		return
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/controllerd/controllerd/controller"
+	"github.com/controllerd/controllerd/fencing"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 	"github.com/controllerd/controllerd/rpc"
 )
@@ -24,6 +25,7 @@ type stream struct {
 	up, down pipe
 	inDaemon lane
 	inBroker lane
+	feed     fencing.Feed
 	ended    bool // for the daemon
 	gone     bool // for the broker
 	fate     fate
@@ -98,6 +100,7 @@ func (s *stream) accepted(b *simBroker) {
 	}
 	b.streams = append(b.streams, s)
 	hello := b.gate.Hello()
+	s.w.tracef("%s: hello to %s on stream %d: resume %v", b.name, s.d.name, s.id.Number, hello.GetResume())
 	s.back(func() {
 		s.b = b
 		s.d.post(controller.Pushed{Event: rpc.Opened{Stream: s.id, Hello: hello}})
@@ -134,7 +137,8 @@ func (s *stream) arrive(b *simBroker, r *pb.CommandsRequest) {
 func (s *stream) receive(b *simBroker, r *pb.CommandsRequest) {
 	switch r := r.GetRequest().(type) {
 	case *pb.CommandsRequest_Ping:
-		s.answer(&pb.CommandsResponse{Response: &pb.CommandsResponse_Pong{Pong: &pb.Pong{Sequence: r.Ping.GetSequence()}}})
+		b.gate.Progress(&s.feed, r.Ping.GetProgress())
+		s.answer(&pb.CommandsResponse{Response: &pb.CommandsResponse_Pong{Pong: b.gate.Pong(r.Ping.GetSequence())}})
 	case *pb.CommandsRequest_Command:
 		b.obey(s, r.Command)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/controllerd/controllerd/controller"
 	"github.com/controllerd/controllerd/internal/unfenced"
+	"github.com/controllerd/controllerd/rpc"
 )
 
 // within is how many seeds it may take to notice that a safety part is missing.
@@ -26,6 +27,8 @@ func TestTakenOut(t *testing.T) {
 		{"settled rule", Config{Loop: controller.TakenOut{Settled: out}}, []error{ErrPartitionState}},
 		{"gate", Config{Gate: out}, []error{ErrStaleAccepted, ErrNotConverged}},
 		{"gate's lock", Config{Lock: out}, []error{ErrStaleAccepted, ErrNotConverged}},
+		{"resume point", Config{Loop: controller.TakenOut{Push: rpc.PushTakenOut{ResumePoint: out, Digest: out}}}, []error{ErrNotConverged}},
+		{"digest", Config{Loop: controller.TakenOut{Push: rpc.PushTakenOut{Digest: out}}}, []error{ErrNotConverged}},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			for seed := uint64(1); seed <= within; seed++ {

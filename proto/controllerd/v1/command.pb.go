@@ -315,8 +315,10 @@ func (*CommandsRequest_Ping) isCommandsRequest_Request() {}
 func (*CommandsRequest_Command) isCommandsRequest_Request() {}
 
 type Ping struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Sequence      int64                  `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Sequence int64                  `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// What the stream has brought so far.
+	Progress      *Progress `protobuf:"bytes,2,opt,name=progress,proto3" json:"progress,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -358,6 +360,97 @@ func (x *Ping) GetSequence() int64 {
 	return 0
 }
 
+func (x *Ping) GetProgress() *Progress {
+	if x != nil {
+		return x.Progress
+	}
+	return nil
+}
+
+// Progress says what a broker has been told, so that the next stream, perhaps
+// of another controller, can go on from there.
+type Progress struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The first word since the stream began to say everything, or to go on.
+	Begins bool `protobuf:"varint,1,opt,name=begins,proto3" json:"begins,omitempty"`
+	// The term that says so: its epoch, and the revision at which it was won.
+	ControllerEpoch int64 `protobuf:"varint,2,opt,name=controller_epoch,json=controllerEpoch,proto3" json:"controller_epoch,omitempty"`
+	ClaimRevision   int64 `protobuf:"varint,3,opt,name=claim_revision,json=claimRevision,proto3" json:"claim_revision,omitempty"`
+	// Every change up to this revision was told and applied, counting what this
+	// message comes with as applied. 0: nothing can be said.
+	ResumePoint int64 `protobuf:"varint,4,opt,name=resume_point,json=resumePoint,proto3" json:"resume_point,omitempty"`
+	// Results other than APPLIED and ALREADY that the sender has heard on the
+	// stream. While the broker has given more, the resume point is not true.
+	Failures      int64 `protobuf:"varint,5,opt,name=failures,proto3" json:"failures,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Progress) Reset() {
+	*x = Progress{}
+	mi := &file_controllerd_v1_command_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Progress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Progress) ProtoMessage() {}
+
+func (x *Progress) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_command_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Progress.ProtoReflect.Descriptor instead.
+func (*Progress) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Progress) GetBegins() bool {
+	if x != nil {
+		return x.Begins
+	}
+	return false
+}
+
+func (x *Progress) GetControllerEpoch() int64 {
+	if x != nil {
+		return x.ControllerEpoch
+	}
+	return 0
+}
+
+func (x *Progress) GetClaimRevision() int64 {
+	if x != nil {
+		return x.ClaimRevision
+	}
+	return 0
+}
+
+func (x *Progress) GetResumePoint() int64 {
+	if x != nil {
+		return x.ResumePoint
+	}
+	return 0
+}
+
+func (x *Progress) GetFailures() int64 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
 type Command struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Stamp *Stamp                 `protobuf:"bytes,1,opt,name=stamp,proto3" json:"stamp,omitempty"`
@@ -368,13 +461,14 @@ type Command struct {
 	//	*Command_LeaderAndIsr
 	//	*Command_UpdateMetadata
 	Body          isCommand_Body `protobuf_oneof:"body"`
+	Progress      *Progress      `protobuf:"bytes,5,opt,name=progress,proto3" json:"progress,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[3]
+	mi := &file_controllerd_v1_command_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -386,7 +480,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[3]
+	mi := &file_controllerd_v1_command_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -399,7 +493,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{3}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Command) GetStamp() *Stamp {
@@ -441,6 +535,13 @@ func (x *Command) GetUpdateMetadata() *UpdateMetadata {
 	return nil
 }
 
+func (x *Command) GetProgress() *Progress {
+	if x != nil {
+		return x.Progress
+	}
+	return nil
+}
+
 type isCommand_Body interface {
 	isCommand_Body()
 }
@@ -467,7 +568,7 @@ type LeaderAndIsr struct {
 
 func (x *LeaderAndIsr) Reset() {
 	*x = LeaderAndIsr{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[4]
+	mi := &file_controllerd_v1_command_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -479,7 +580,7 @@ func (x *LeaderAndIsr) String() string {
 func (*LeaderAndIsr) ProtoMessage() {}
 
 func (x *LeaderAndIsr) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[4]
+	mi := &file_controllerd_v1_command_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -492,7 +593,7 @@ func (x *LeaderAndIsr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderAndIsr.ProtoReflect.Descriptor instead.
 func (*LeaderAndIsr) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{4}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *LeaderAndIsr) GetTopics() []*TopicStates {
@@ -513,7 +614,7 @@ type TopicStates struct {
 
 func (x *TopicStates) Reset() {
 	*x = TopicStates{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[5]
+	mi := &file_controllerd_v1_command_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -525,7 +626,7 @@ func (x *TopicStates) String() string {
 func (*TopicStates) ProtoMessage() {}
 
 func (x *TopicStates) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[5]
+	mi := &file_controllerd_v1_command_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -538,7 +639,7 @@ func (x *TopicStates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicStates.ProtoReflect.Descriptor instead.
 func (*TopicStates) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{5}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *TopicStates) GetTopicId() []byte {
@@ -583,7 +684,7 @@ type PartitionState struct {
 
 func (x *PartitionState) Reset() {
 	*x = PartitionState{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[6]
+	mi := &file_controllerd_v1_command_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -595,7 +696,7 @@ func (x *PartitionState) String() string {
 func (*PartitionState) ProtoMessage() {}
 
 func (x *PartitionState) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[6]
+	mi := &file_controllerd_v1_command_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -608,7 +709,7 @@ func (x *PartitionState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionState.ProtoReflect.Descriptor instead.
 func (*PartitionState) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{6}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PartitionState) GetPartition() int32 {
@@ -700,7 +801,7 @@ type UpdateMetadata struct {
 
 func (x *UpdateMetadata) Reset() {
 	*x = UpdateMetadata{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[7]
+	mi := &file_controllerd_v1_command_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -712,7 +813,7 @@ func (x *UpdateMetadata) String() string {
 func (*UpdateMetadata) ProtoMessage() {}
 
 func (x *UpdateMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[7]
+	mi := &file_controllerd_v1_command_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -725,7 +826,7 @@ func (x *UpdateMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateMetadata.ProtoReflect.Descriptor instead.
 func (*UpdateMetadata) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{7}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *UpdateMetadata) GetLiveBrokers() *LiveBrokers {
@@ -751,7 +852,7 @@ type LiveBrokers struct {
 
 func (x *LiveBrokers) Reset() {
 	*x = LiveBrokers{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[8]
+	mi := &file_controllerd_v1_command_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -763,7 +864,7 @@ func (x *LiveBrokers) String() string {
 func (*LiveBrokers) ProtoMessage() {}
 
 func (x *LiveBrokers) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[8]
+	mi := &file_controllerd_v1_command_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -776,7 +877,7 @@ func (x *LiveBrokers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveBrokers.ProtoReflect.Descriptor instead.
 func (*LiveBrokers) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{8}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *LiveBrokers) GetBrokers() []*LiveBroker {
@@ -798,7 +899,7 @@ type LiveBroker struct {
 
 func (x *LiveBroker) Reset() {
 	*x = LiveBroker{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[9]
+	mi := &file_controllerd_v1_command_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -810,7 +911,7 @@ func (x *LiveBroker) String() string {
 func (*LiveBroker) ProtoMessage() {}
 
 func (x *LiveBroker) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[9]
+	mi := &file_controllerd_v1_command_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -823,7 +924,7 @@ func (x *LiveBroker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveBroker.ProtoReflect.Descriptor instead.
 func (*LiveBroker) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{9}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *LiveBroker) GetId() int32 {
@@ -869,7 +970,7 @@ type CommandsResponse struct {
 
 func (x *CommandsResponse) Reset() {
 	*x = CommandsResponse{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[10]
+	mi := &file_controllerd_v1_command_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -881,7 +982,7 @@ func (x *CommandsResponse) String() string {
 func (*CommandsResponse) ProtoMessage() {}
 
 func (x *CommandsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[10]
+	mi := &file_controllerd_v1_command_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -894,7 +995,7 @@ func (x *CommandsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandsResponse.ProtoReflect.Descriptor instead.
 func (*CommandsResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{10}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CommandsResponse) GetResponse() isCommandsResponse_Response {
@@ -978,13 +1079,15 @@ type Hello struct {
 	BrokerEpoch int64 `protobuf:"varint,3,opt,name=broker_epoch,json=brokerEpoch,proto3" json:"broker_epoch,omitempty"`
 	// The highest controller epoch seen.
 	ControllerEpoch int64 `protobuf:"varint,4,opt,name=controller_epoch,json=controllerEpoch,proto3" json:"controller_epoch,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// From where a stream can go on; not set: everything has to be said.
+	Resume        *ResumePoint `protobuf:"bytes,5,opt,name=resume,proto3" json:"resume,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[11]
+	mi := &file_controllerd_v1_command_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -996,7 +1099,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[11]
+	mi := &file_controllerd_v1_command_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1009,7 +1112,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{11}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Hello) GetClusterUuid() string {
@@ -1040,16 +1143,88 @@ func (x *Hello) GetControllerEpoch() int64 {
 	return 0
 }
 
+func (x *Hello) GetResume() *ResumePoint {
+	if x != nil {
+		return x.Resume
+	}
+	return nil
+}
+
+// ResumePoint is what the last Progress said that a broker believed.
+type ResumePoint struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	ControllerEpoch int64                  `protobuf:"varint,1,opt,name=controller_epoch,json=controllerEpoch,proto3" json:"controller_epoch,omitempty"`
+	ClaimRevision   int64                  `protobuf:"varint,2,opt,name=claim_revision,json=claimRevision,proto3" json:"claim_revision,omitempty"`
+	Revision        int64                  `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *ResumePoint) Reset() {
+	*x = ResumePoint{}
+	mi := &file_controllerd_v1_command_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumePoint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumePoint) ProtoMessage() {}
+
+func (x *ResumePoint) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_command_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumePoint.ProtoReflect.Descriptor instead.
+func (*ResumePoint) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ResumePoint) GetControllerEpoch() int64 {
+	if x != nil {
+		return x.ControllerEpoch
+	}
+	return 0
+}
+
+func (x *ResumePoint) GetClaimRevision() int64 {
+	if x != nil {
+		return x.ClaimRevision
+	}
+	return 0
+}
+
+func (x *ResumePoint) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 type Pong struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Sequence      int64                  `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Sequence int64                  `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// What the broker holds, as a controller that has told it everything can
+	// check.
+	Hosted        *Digest `protobuf:"bytes,2,opt,name=hosted,proto3" json:"hosted,omitempty"`
+	Metadata      *Digest `protobuf:"bytes,3,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Pong) Reset() {
 	*x = Pong{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[12]
+	mi := &file_controllerd_v1_command_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1061,7 +1236,7 @@ func (x *Pong) String() string {
 func (*Pong) ProtoMessage() {}
 
 func (x *Pong) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[12]
+	mi := &file_controllerd_v1_command_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1074,12 +1249,79 @@ func (x *Pong) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pong.ProtoReflect.Descriptor instead.
 func (*Pong) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{12}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Pong) GetSequence() int64 {
 	if x != nil {
 		return x.Sequence
+	}
+	return 0
+}
+
+func (x *Pong) GetHosted() *Digest {
+	if x != nil {
+		return x.Hosted
+	}
+	return nil
+}
+
+func (x *Pong) GetMetadata() *Digest {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
+// Digest is a count and a sum over partition states.
+type Digest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Count         int64                  `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
+	Sum           uint64                 `protobuf:"fixed64,2,opt,name=sum,proto3" json:"sum,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Digest) Reset() {
+	*x = Digest{}
+	mi := &file_controllerd_v1_command_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Digest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Digest) ProtoMessage() {}
+
+func (x *Digest) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_command_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Digest.ProtoReflect.Descriptor instead.
+func (*Digest) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Digest) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *Digest) GetSum() uint64 {
+	if x != nil {
+		return x.Sum
 	}
 	return 0
 }
@@ -1097,7 +1339,7 @@ type CommandAck struct {
 
 func (x *CommandAck) Reset() {
 	*x = CommandAck{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[13]
+	mi := &file_controllerd_v1_command_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1109,7 +1351,7 @@ func (x *CommandAck) String() string {
 func (*CommandAck) ProtoMessage() {}
 
 func (x *CommandAck) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[13]
+	mi := &file_controllerd_v1_command_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1122,7 +1364,7 @@ func (x *CommandAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandAck.ProtoReflect.Descriptor instead.
 func (*CommandAck) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{13}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CommandAck) GetSequence() int64 {
@@ -1155,7 +1397,7 @@ type PartitionResults struct {
 
 func (x *PartitionResults) Reset() {
 	*x = PartitionResults{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[14]
+	mi := &file_controllerd_v1_command_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1167,7 +1409,7 @@ func (x *PartitionResults) String() string {
 func (*PartitionResults) ProtoMessage() {}
 
 func (x *PartitionResults) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[14]
+	mi := &file_controllerd_v1_command_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1180,7 +1422,7 @@ func (x *PartitionResults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionResults.ProtoReflect.Descriptor instead.
 func (*PartitionResults) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{14}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PartitionResults) GetOutcomes() []*PartitionOutcome {
@@ -1204,7 +1446,7 @@ type PartitionOutcome struct {
 
 func (x *PartitionOutcome) Reset() {
 	*x = PartitionOutcome{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[15]
+	mi := &file_controllerd_v1_command_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1216,7 +1458,7 @@ func (x *PartitionOutcome) String() string {
 func (*PartitionOutcome) ProtoMessage() {}
 
 func (x *PartitionOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[15]
+	mi := &file_controllerd_v1_command_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1229,7 +1471,7 @@ func (x *PartitionOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionOutcome.ProtoReflect.Descriptor instead.
 func (*PartitionOutcome) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{15}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PartitionOutcome) GetTopicId() []byte {
@@ -1289,14 +1531,22 @@ const file_controllerd_v1_command_proto_rawDesc = "" +
 	"\x0fCommandsRequest\x12*\n" +
 	"\x04ping\x18\x01 \x01(\v2\x14.controllerd.v1.PingH\x00R\x04ping\x123\n" +
 	"\acommand\x18\x02 \x01(\v2\x17.controllerd.v1.CommandH\x00R\acommandB\t\n" +
-	"\arequest\"\"\n" +
+	"\arequest\"X\n" +
 	"\x04Ping\x12\x1a\n" +
-	"\bsequence\x18\x01 \x01(\x03R\bsequence\"\xeb\x01\n" +
+	"\bsequence\x18\x01 \x01(\x03R\bsequence\x124\n" +
+	"\bprogress\x18\x02 \x01(\v2\x18.controllerd.v1.ProgressR\bprogress\"\xb3\x01\n" +
+	"\bProgress\x12\x16\n" +
+	"\x06begins\x18\x01 \x01(\bR\x06begins\x12)\n" +
+	"\x10controller_epoch\x18\x02 \x01(\x03R\x0fcontrollerEpoch\x12%\n" +
+	"\x0eclaim_revision\x18\x03 \x01(\x03R\rclaimRevision\x12!\n" +
+	"\fresume_point\x18\x04 \x01(\x03R\vresumePoint\x12\x1a\n" +
+	"\bfailures\x18\x05 \x01(\x03R\bfailures\"\xa1\x02\n" +
 	"\aCommand\x12+\n" +
 	"\x05stamp\x18\x01 \x01(\v2\x15.controllerd.v1.StampR\x05stamp\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x03R\bsequence\x12D\n" +
 	"\x0eleader_and_isr\x18\x03 \x01(\v2\x1c.controllerd.v1.LeaderAndIsrH\x00R\fleaderAndIsr\x12I\n" +
-	"\x0fupdate_metadata\x18\x04 \x01(\v2\x1e.controllerd.v1.UpdateMetadataH\x00R\x0eupdateMetadataB\x06\n" +
+	"\x0fupdate_metadata\x18\x04 \x01(\v2\x1e.controllerd.v1.UpdateMetadataH\x00R\x0eupdateMetadata\x124\n" +
+	"\bprogress\x18\x05 \x01(\v2\x18.controllerd.v1.ProgressR\bprogressB\x06\n" +
 	"\x04body\"C\n" +
 	"\fLeaderAndIsr\x123\n" +
 	"\x06topics\x18\x01 \x03(\v2\x1b.controllerd.v1.TopicStatesR\x06topics\"~\n" +
@@ -1336,14 +1586,24 @@ const file_controllerd_v1_command_proto_rawDesc = "" +
 	"\x03ack\x18\x03 \x01(\v2\x1a.controllerd.v1.CommandAckH\x00R\x03ack\x12<\n" +
 	"\aresults\x18\x04 \x01(\v2 .controllerd.v1.PartitionResultsH\x00R\aresultsB\n" +
 	"\n" +
-	"\bresponse\"\x95\x01\n" +
+	"\bresponse\"\xca\x01\n" +
 	"\x05Hello\x12!\n" +
 	"\fcluster_uuid\x18\x01 \x01(\tR\vclusterUuid\x12\x1b\n" +
 	"\tbroker_id\x18\x02 \x01(\x05R\bbrokerId\x12!\n" +
 	"\fbroker_epoch\x18\x03 \x01(\x03R\vbrokerEpoch\x12)\n" +
-	"\x10controller_epoch\x18\x04 \x01(\x03R\x0fcontrollerEpoch\"\"\n" +
+	"\x10controller_epoch\x18\x04 \x01(\x03R\x0fcontrollerEpoch\x123\n" +
+	"\x06resume\x18\x05 \x01(\v2\x1b.controllerd.v1.ResumePointR\x06resume\"{\n" +
+	"\vResumePoint\x12)\n" +
+	"\x10controller_epoch\x18\x01 \x01(\x03R\x0fcontrollerEpoch\x12%\n" +
+	"\x0eclaim_revision\x18\x02 \x01(\x03R\rclaimRevision\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\"\x86\x01\n" +
 	"\x04Pong\x12\x1a\n" +
-	"\bsequence\x18\x01 \x01(\x03R\bsequence\"\x86\x01\n" +
+	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12.\n" +
+	"\x06hosted\x18\x02 \x01(\v2\x16.controllerd.v1.DigestR\x06hosted\x122\n" +
+	"\bmetadata\x18\x03 \x01(\v2\x16.controllerd.v1.DigestR\bmetadata\"0\n" +
+	"\x06Digest\x12\x14\n" +
+	"\x05count\x18\x01 \x01(\x03R\x05count\x12\x10\n" +
+	"\x03sum\x18\x02 \x01(\x06R\x03sum\"\x86\x01\n" +
 	"\n" +
 	"CommandAck\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x121\n" +
@@ -1389,56 +1649,64 @@ func file_controllerd_v1_command_proto_rawDescGZIP() []byte {
 }
 
 var file_controllerd_v1_command_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_controllerd_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_controllerd_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_controllerd_v1_command_proto_goTypes = []any{
 	(Refusal)(0),             // 0: controllerd.v1.Refusal
 	(PartitionResult)(0),     // 1: controllerd.v1.PartitionResult
 	(*Stamp)(nil),            // 2: controllerd.v1.Stamp
 	(*CommandsRequest)(nil),  // 3: controllerd.v1.CommandsRequest
 	(*Ping)(nil),             // 4: controllerd.v1.Ping
-	(*Command)(nil),          // 5: controllerd.v1.Command
-	(*LeaderAndIsr)(nil),     // 6: controllerd.v1.LeaderAndIsr
-	(*TopicStates)(nil),      // 7: controllerd.v1.TopicStates
-	(*PartitionState)(nil),   // 8: controllerd.v1.PartitionState
-	(*UpdateMetadata)(nil),   // 9: controllerd.v1.UpdateMetadata
-	(*LiveBrokers)(nil),      // 10: controllerd.v1.LiveBrokers
-	(*LiveBroker)(nil),       // 11: controllerd.v1.LiveBroker
-	(*CommandsResponse)(nil), // 12: controllerd.v1.CommandsResponse
-	(*Hello)(nil),            // 13: controllerd.v1.Hello
-	(*Pong)(nil),             // 14: controllerd.v1.Pong
-	(*CommandAck)(nil),       // 15: controllerd.v1.CommandAck
-	(*PartitionResults)(nil), // 16: controllerd.v1.PartitionResults
-	(*PartitionOutcome)(nil), // 17: controllerd.v1.PartitionOutcome
-	(RecoveryState)(0),       // 18: controllerd.v1.RecoveryState
-	(*Endpoint)(nil),         // 19: controllerd.v1.Endpoint
+	(*Progress)(nil),         // 5: controllerd.v1.Progress
+	(*Command)(nil),          // 6: controllerd.v1.Command
+	(*LeaderAndIsr)(nil),     // 7: controllerd.v1.LeaderAndIsr
+	(*TopicStates)(nil),      // 8: controllerd.v1.TopicStates
+	(*PartitionState)(nil),   // 9: controllerd.v1.PartitionState
+	(*UpdateMetadata)(nil),   // 10: controllerd.v1.UpdateMetadata
+	(*LiveBrokers)(nil),      // 11: controllerd.v1.LiveBrokers
+	(*LiveBroker)(nil),       // 12: controllerd.v1.LiveBroker
+	(*CommandsResponse)(nil), // 13: controllerd.v1.CommandsResponse
+	(*Hello)(nil),            // 14: controllerd.v1.Hello
+	(*ResumePoint)(nil),      // 15: controllerd.v1.ResumePoint
+	(*Pong)(nil),             // 16: controllerd.v1.Pong
+	(*Digest)(nil),           // 17: controllerd.v1.Digest
+	(*CommandAck)(nil),       // 18: controllerd.v1.CommandAck
+	(*PartitionResults)(nil), // 19: controllerd.v1.PartitionResults
+	(*PartitionOutcome)(nil), // 20: controllerd.v1.PartitionOutcome
+	(RecoveryState)(0),       // 21: controllerd.v1.RecoveryState
+	(*Endpoint)(nil),         // 22: controllerd.v1.Endpoint
 }
 var file_controllerd_v1_command_proto_depIdxs = []int32{
 	4,  // 0: controllerd.v1.CommandsRequest.ping:type_name -> controllerd.v1.Ping
-	5,  // 1: controllerd.v1.CommandsRequest.command:type_name -> controllerd.v1.Command
-	2,  // 2: controllerd.v1.Command.stamp:type_name -> controllerd.v1.Stamp
-	6,  // 3: controllerd.v1.Command.leader_and_isr:type_name -> controllerd.v1.LeaderAndIsr
-	9,  // 4: controllerd.v1.Command.update_metadata:type_name -> controllerd.v1.UpdateMetadata
-	7,  // 5: controllerd.v1.LeaderAndIsr.topics:type_name -> controllerd.v1.TopicStates
-	8,  // 6: controllerd.v1.TopicStates.partitions:type_name -> controllerd.v1.PartitionState
-	18, // 7: controllerd.v1.PartitionState.recovery:type_name -> controllerd.v1.RecoveryState
-	10, // 8: controllerd.v1.UpdateMetadata.live_brokers:type_name -> controllerd.v1.LiveBrokers
-	7,  // 9: controllerd.v1.UpdateMetadata.topics:type_name -> controllerd.v1.TopicStates
-	11, // 10: controllerd.v1.LiveBrokers.brokers:type_name -> controllerd.v1.LiveBroker
-	19, // 11: controllerd.v1.LiveBroker.endpoints:type_name -> controllerd.v1.Endpoint
-	13, // 12: controllerd.v1.CommandsResponse.hello:type_name -> controllerd.v1.Hello
-	14, // 13: controllerd.v1.CommandsResponse.pong:type_name -> controllerd.v1.Pong
-	15, // 14: controllerd.v1.CommandsResponse.ack:type_name -> controllerd.v1.CommandAck
-	16, // 15: controllerd.v1.CommandsResponse.results:type_name -> controllerd.v1.PartitionResults
-	0,  // 16: controllerd.v1.CommandAck.refusal:type_name -> controllerd.v1.Refusal
-	17, // 17: controllerd.v1.PartitionResults.outcomes:type_name -> controllerd.v1.PartitionOutcome
-	1,  // 18: controllerd.v1.PartitionOutcome.result:type_name -> controllerd.v1.PartitionResult
-	3,  // 19: controllerd.v1.CommandService.Commands:input_type -> controllerd.v1.CommandsRequest
-	12, // 20: controllerd.v1.CommandService.Commands:output_type -> controllerd.v1.CommandsResponse
-	20, // [20:21] is the sub-list for method output_type
-	19, // [19:20] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	6,  // 1: controllerd.v1.CommandsRequest.command:type_name -> controllerd.v1.Command
+	5,  // 2: controllerd.v1.Ping.progress:type_name -> controllerd.v1.Progress
+	2,  // 3: controllerd.v1.Command.stamp:type_name -> controllerd.v1.Stamp
+	7,  // 4: controllerd.v1.Command.leader_and_isr:type_name -> controllerd.v1.LeaderAndIsr
+	10, // 5: controllerd.v1.Command.update_metadata:type_name -> controllerd.v1.UpdateMetadata
+	5,  // 6: controllerd.v1.Command.progress:type_name -> controllerd.v1.Progress
+	8,  // 7: controllerd.v1.LeaderAndIsr.topics:type_name -> controllerd.v1.TopicStates
+	9,  // 8: controllerd.v1.TopicStates.partitions:type_name -> controllerd.v1.PartitionState
+	21, // 9: controllerd.v1.PartitionState.recovery:type_name -> controllerd.v1.RecoveryState
+	11, // 10: controllerd.v1.UpdateMetadata.live_brokers:type_name -> controllerd.v1.LiveBrokers
+	8,  // 11: controllerd.v1.UpdateMetadata.topics:type_name -> controllerd.v1.TopicStates
+	12, // 12: controllerd.v1.LiveBrokers.brokers:type_name -> controllerd.v1.LiveBroker
+	22, // 13: controllerd.v1.LiveBroker.endpoints:type_name -> controllerd.v1.Endpoint
+	14, // 14: controllerd.v1.CommandsResponse.hello:type_name -> controllerd.v1.Hello
+	16, // 15: controllerd.v1.CommandsResponse.pong:type_name -> controllerd.v1.Pong
+	18, // 16: controllerd.v1.CommandsResponse.ack:type_name -> controllerd.v1.CommandAck
+	19, // 17: controllerd.v1.CommandsResponse.results:type_name -> controllerd.v1.PartitionResults
+	15, // 18: controllerd.v1.Hello.resume:type_name -> controllerd.v1.ResumePoint
+	17, // 19: controllerd.v1.Pong.hosted:type_name -> controllerd.v1.Digest
+	17, // 20: controllerd.v1.Pong.metadata:type_name -> controllerd.v1.Digest
+	0,  // 21: controllerd.v1.CommandAck.refusal:type_name -> controllerd.v1.Refusal
+	20, // 22: controllerd.v1.PartitionResults.outcomes:type_name -> controllerd.v1.PartitionOutcome
+	1,  // 23: controllerd.v1.PartitionOutcome.result:type_name -> controllerd.v1.PartitionResult
+	3,  // 24: controllerd.v1.CommandService.Commands:input_type -> controllerd.v1.CommandsRequest
+	13, // 25: controllerd.v1.CommandService.Commands:output_type -> controllerd.v1.CommandsResponse
+	25, // [25:26] is the sub-list for method output_type
+	24, // [24:25] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_controllerd_v1_command_proto_init() }
@@ -1451,11 +1719,11 @@ func file_controllerd_v1_command_proto_init() {
 		(*CommandsRequest_Ping)(nil),
 		(*CommandsRequest_Command)(nil),
 	}
-	file_controllerd_v1_command_proto_msgTypes[3].OneofWrappers = []any{
+	file_controllerd_v1_command_proto_msgTypes[4].OneofWrappers = []any{
 		(*Command_LeaderAndIsr)(nil),
 		(*Command_UpdateMetadata)(nil),
 	}
-	file_controllerd_v1_command_proto_msgTypes[10].OneofWrappers = []any{
+	file_controllerd_v1_command_proto_msgTypes[11].OneofWrappers = []any{
 		(*CommandsResponse_Hello)(nil),
 		(*CommandsResponse_Pong)(nil),
 		(*CommandsResponse_Ack)(nil),
@@ -1467,7 +1735,7 @@ func file_controllerd_v1_command_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_controllerd_v1_command_proto_rawDesc), len(file_controllerd_v1_command_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   16,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

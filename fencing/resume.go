@@ -1,0 +1,51 @@
+package fencing
+
+import (
+	"github.com/controllerd/controllerd/cluster"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+)
+
+// Feed is one stream of commands: what the gate must remember of it to know
+// whether the stream has brought everything that it says it has.
+type Feed struct {
+	// Failures counts the results other than APPLIED and ALREADY that were
+	// given on the stream.
+	Failures int64
+	whole    bool // everything since it began was admitted
+}
+
+// Obeyed takes in what the gate said to a command of the stream.
+func (g *Gate) Obeyed(f *Feed, cmd *pb.Command, v *Verdict) {
+	if v.Refused() {
+		f.whole = false
+		return
+	}
+	g.Progress(f, cmd.GetProgress())
+}
+
+// Progress takes in what a controller says that a stream has brought, beside
+// or with a command that was admitted. It is believed of the newest controller,
+// of a stream without a gap, and only when the controller has heard of every
+// failure.
+func (g *Gate) Progress(f *Feed, p *pb.Progress) {
+	if p == nil || cluster.Epoch(p.GetControllerEpoch()) != g.controllerEpoch {
+		return
+	}
+	f.whole = f.whole || p.GetBegins()
+	if !f.whole || f.Failures != p.GetFailures() {
+		return
+	}
+	g.resume = nil
+	if p.GetResumePoint() > 0 {
+		g.resume = &pb.ResumePoint{
+			ControllerEpoch: p.GetControllerEpoch(), ClaimRevision: p.GetClaimRevision(), Revision: p.GetResumePoint(),
+		}
+	}
+}
+
+// Pong answers a ping with what the broker holds.
+func (g *Gate) Pong(sequence int64) *pb.Pong {
+	return &pb.Pong{Sequence: sequence, Hosted: wireDigest(g.digests.hosted), Metadata: wireDigest(g.digests.metadata)}
+}
+
+func wireDigest(d cluster.Digest) *pb.Digest { return &pb.Digest{Count: d.Count, Sum: d.Sum} }

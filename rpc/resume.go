@@ -1,0 +1,80 @@
+package rpc
+
+import (
+	"time"
+
+	"github.com/controllerd/controllerd/cluster"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+	"github.com/controllerd/controllerd/store"
+)
+
+// progressInterval is how long a broker that has been told everything waits at
+// least to hear so.
+const progressInterval = 100 * time.Millisecond
+
+// beginSync sets the cursor of a stream that has just opened: where the broker
+// says that an earlier one has ended, if that can be believed, or else at the
+// beginning.
+func (p *Pusher) beginSync(im *cluster.Image, t *target) {
+	t.began, t.begins, t.cursor = true, true, 0
+	if w := p.believable(im, t.resume); w != 0 {
+		t.cursor = p.changes.upTo(w)
+		p.Stats.Resumed++
+	} else {
+		p.Stats.FullSyncs++
+	}
+	t.resume = nil
+}
+
+// believable is the revision up to which a broker knows everything, 0 if it
+// does not say so in a way that this history confirms: the term that told it
+// must be one that the image holds, won at the same revision, and nothing may
+// have been forgotten since.
+func (p *Pusher) believable(im *cluster.Image, r *pb.ResumePoint) store.Rev {
+	w := store.Rev(r.GetRevision())
+	term := im.Keys.Term(cluster.Epoch(r.GetControllerEpoch()))
+	switch {
+	case w == 0 || w > im.Rev:
+	case im.CreateRev(term) == 0 || im.CreateRev(term) != store.Rev(r.GetClaimRevision()):
+	case w < max(im.Horizon, p.forgotten) && !p.TakenOut.Horizon.IsOpen():
+	default:
+		return w
+	}
+	return 0
+}
+
+// resumePoint is the revision up to which the broker has been told everything
+// and has applied it: one below the lowest that is unsent or unanswered.
+func (p *Pusher) resumePoint(im *cluster.Image, t *target) store.Rev {
+	w := im.Rev
+	if p.TakenOut.ResumePoint.IsOpen() {
+		return w
+	}
+	if next := p.changes.nextRev(t.cursor); next != 0 {
+		w = min(w, next-1)
+	}
+	for _, s := range t.pending {
+		w = min(w, s.rev-1)
+	}
+	for _, r := range t.retries {
+		w = min(w, r.rev-1)
+	}
+	return max(w, 0)
+}
+
+func (p *Pusher) progress(im *cluster.Image, t *target) *pb.Progress {
+	return &pb.Progress{
+		ControllerEpoch: int64(p.claim.Epoch), ClaimRevision: int64(p.claim.Rev),
+		ResumePoint: int64(p.resumePoint(im, t)), Failures: t.failures,
+	}
+}
+
+// sendPing asks whether the broker is there, and says what it has been told.
+func (p *Pusher) sendPing(im *cluster.Image, t *target, out []PushAction) []PushAction {
+	ping := &pb.Ping{}
+	if t.began && !t.begins {
+		ping.Progress = p.progress(im, t)
+		t.told = store.Rev(ping.Progress.ResumePoint)
+	}
+	return append(out, Send{t.stream, &pb.CommandsRequest{Request: &pb.CommandsRequest_Ping{Ping: ping}}})
+}
