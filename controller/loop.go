@@ -63,6 +63,7 @@ type Loop struct {
 	winding  bool // stopping on purpose: what is on its way may still be answered
 	urgent   bool // the last Step put off the push
 	chunks   int64
+	answered time.Duration   // when the store last answered a write
 	pause    time.Duration   // nothing is planned before
 	refused  error           // why the store takes no writes
 	held     *Listed         // a list that the image has yet to reach

@@ -216,6 +216,9 @@ func (l *Loop) committed(now time.Duration, ev Committed) []Action {
 	if c == nil || c.phase != committing {
 		return nil
 	}
+	if ev.Err == nil {
+		l.answered = now
+	}
 	switch {
 	case ev.Err != nil && store.Refused(ev.Err):
 		c.phase, c.refused = settled, ev.Err
@@ -347,14 +350,15 @@ func (p *plan) rev() (rev store.Rev) {
 	return rev
 }
 
-// oldestWrite is when the oldest call of the store that is still unanswered
-// was sent.
+// oldestWrite is when the oldest write that is still unanswered was sent. As
+// long as answers to others arrive the store is slow, not away: of a whole
+// plan of transactions the last may take long.
 func (l *Loop) oldestWrite(now time.Duration) time.Duration {
 	oldest := now
 	if l.plan != nil {
 		for _, c := range l.plan.all {
 			if c.phase == committing || c.phase == reading {
-				oldest = min(oldest, c.sent)
+				oldest = min(oldest, max(c.sent, l.answered))
 			}
 		}
 	}
