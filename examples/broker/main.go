@@ -5,7 +5,7 @@
 //
 // Try it beside a running daemon:
 //
-//	go run ./examples/broker --id 1 --daemons 127.0.0.1:9600
+//	go run ./examples/broker --id 1 --daemons 127.0.0.1:7070
 //
 // Each line has the time of the decision, the sender (controller id), ce, be,
 // le and pe (controller, broker, leader and partition epoch), topic, partition

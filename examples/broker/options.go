@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -39,7 +40,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		fs.PrintDefaults()
 		fs.SetOutput(io.Discard)
 	}
-	id := fs.Int64("id", -1, "broker `id`, 0 and above (required)")
+	o.broker.ID = noID
+	fs.Func("id", "broker `id`, 0 and above (required)", o.setID)
 	daemons := fs.String("daemons", "", "`addresses` of daemons, separated by commas (required)")
 	fs.StringVar(&o.broker.NodeUUID, "node-uuid", "", "`uuid` of the node that owns the id (default: kept in --data-dir, else derived from host name and id)")
 	fs.StringVar(&o.dataDir, "data-dir", "", "`directory` that keeps the node uuid")
@@ -59,14 +61,17 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	if fs.NArg() > 0 {
 		faults = append(faults, fmt.Errorf("unexpected argument %q", fs.Arg(0)))
 	}
-	if *id < 0 || *id > math.MaxInt32 {
-		faults = append(faults, errors.New("--id is required, 0 and above"))
+	if o.broker.ID == noID {
+		faults = append(faults, errors.New("--id is required"))
 	}
-	o.broker.ID = cluster.BrokerID(*id)
 	for d := range strings.SplitSeq(*daemons, ",") {
-		if d = strings.TrimSpace(d); d != "" {
-			o.broker.Daemons = append(o.broker.Daemons, d)
+		if d = strings.TrimSpace(d); d == "" {
+			continue
 		}
+		if err := checkAddress(d); err != nil {
+			faults = append(faults, fmt.Errorf("--daemons: %w", err))
+		}
+		o.broker.Daemons = append(o.broker.Daemons, d)
 	}
 	if len(o.broker.Daemons) == 0 {
 		faults = append(faults, errors.New("--daemons is required"))
@@ -75,6 +80,29 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		faults = append(faults, errors.New("--caught-up-after and --session-ttl must be above 0"))
 	}
 	return o, errors.Join(faults...)
+}
+
+// noID is the id before one is given.
+const noID = cluster.BrokerID(-1)
+
+func (o *options) setID(arg string) error {
+	n, err := strconv.ParseInt(arg, 10, 32)
+	switch {
+	case errors.Is(err, strconv.ErrRange) || err == nil && n < 0:
+		return fmt.Errorf("out of range, want 0 to %d", math.MaxInt32)
+	case err != nil:
+		return errors.New("want a number")
+	}
+	o.broker.ID = cluster.BrokerID(n)
+	return nil
+}
+
+func checkAddress(a string) error {
+	host, port, err := net.SplitHostPort(a)
+	if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || host == "" || n == 0 {
+		return fmt.Errorf("%q is no address, want host:port", a)
+	}
+	return nil
 }
 
 // nodeUUID is the uuid of the node: the same each time that the process starts.
@@ -125,6 +153,9 @@ func (f *faults) addDelay(arg string) error {
 	d, err := time.ParseDuration(value)
 	if err != nil {
 		return err
+	}
+	if d < 0 {
+		return fmt.Errorf("%v is negative, want 0 or more", d)
 	}
 	f.delay[name] = d
 	return nil
