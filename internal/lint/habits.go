@@ -8,20 +8,31 @@ import (
 // maxLines is the length of the longest file, tests and generated files apart.
 const maxLines = 500
 
-// checkHabits refuses files that are too long and tests that sleep.
+// unfencedDir is the package of the switch that takes safety parts out.
+const unfencedDir = "internal/unfenced"
+
+// checkHabits refuses files that are too long, tests that sleep, and files
+// other than tests that take a safety part out.
 func (t *tree) checkHabits(f file) {
 	if lines := t.fset.File(f.ast.FileStart).LineCount(); !f.test && !f.generated && lines > maxLines {
 		t.report(f.ast.Package, "length", "%d lines, more than %d", lines, maxLines)
 	}
-	if !f.test {
-		return
-	}
 	names := f.importNames()
 	ast.Inspect(f.ast, func(n ast.Node) bool {
-		if sel, ok := n.(*ast.SelectorExpr); ok {
-			if x, ok := sel.X.(*ast.Ident); ok && names[x.Name] == "time" && sel.Sel.Name == "Sleep" {
-				t.report(sel.Pos(), "sleep", "time.Sleep in a test: wait for a condition, or use testing/synctest")
-			}
+		sel, ok := n.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		x, ok := sel.X.(*ast.Ident)
+		if !ok {
+			return true
+		}
+		dir, _ := t.inside(names[x.Name])
+		switch {
+		case f.test && names[x.Name] == "time" && sel.Sel.Name == "Sleep":
+			t.report(sel.Pos(), "sleep", "time.Sleep in a test: wait for a condition, or use testing/synctest")
+		case !f.test && dir == unfencedDir && sel.Sel.Name == "Open":
+			t.report(sel.Pos(), "unfenced", "unfenced.Open outside a test: what runs keeps its safety parts")
 		}
 		return true
 	})

@@ -222,6 +222,19 @@ func TestRules(t *testing.T) {
 			[]string{"rpc/a_test.go:6: sleep: time.Sleep in a test: wait for a condition, or use testing/synctest"},
 		},
 		{
+			"a safety part taken out",
+			map[string]string{
+				"internal/sim/a.go":   "package sim\n\nimport \"" + module + "/internal/unfenced\"\n\nvar s unfenced.Switch\nvar open = unfenced.Open()\n",
+				"fencing/a.go":        "package fencing\n\nimport u \"" + module + "/internal/unfenced\"\n\nvar open = u.Open\n",
+				"fencing/a_test.go":   "package fencing\n\nimport \"" + module + "/internal/unfenced\"\n\nvar out = unfenced.Open()\n",
+				"internal/bench/a.go": "package bench\n\nimport \"os\"\n\nvar f, err = os.Open(\"x\")\n",
+			},
+			[]string{
+				"fencing/a.go:5: unfenced: unfenced.Open outside a test: what runs keeps its safety parts",
+				"internal/sim/a.go:6: unfenced: unfenced.Open outside a test: what runs keeps its safety parts",
+			},
+		},
+		{
 			"length",
 			map[string]string{
 				"rpc/a.go":      "package rpc\n" + strings.Repeat("\n", 499),
