@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/controllerd/controllerd/cluster"
 )
 
 // suffer kills daemons and brokers until the time of the run has passed, or
@@ -54,7 +56,7 @@ func (p *parts) suffer(ctx context.Context) error {
 			if len(ids) > 0 && allowed(p.cfg.KillBrokerEvery) {
 				id := ids[random.IntN(len(ids))]
 				p.killBroker(id)
-				later(p.cfg.RestartAfter, brokers(ids[:1]), func() error { return p.startBroker(id, true) })
+				later(p.cfg.RestartAfter, brokers([]cluster.BrokerID{id}), func() error { return p.startBroker(id, true) })
 			}
 		}
 	}
