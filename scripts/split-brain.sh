@@ -10,7 +10,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly limit=60 ttl=2s topic=(--partitions 12 --replication-factor 3)
+# outlast is in ms: beyond it no lease that was renewed before a freeze stands.
+readonly limit=60 ttl=2s outlast=2200 topic=(--partitions 12 --replication-factor 3)
 work=$(mktemp -d)
 step=0
 
@@ -120,9 +121,13 @@ say "a is frozen; on their way are a command to broker 1 (topic payments) and a 
 ask active b
 second=$answer
 say "b is active with epoch $second, $(($(millis) - frozen)) ms later"
-ask pushed
+ask live
 bin/controllerd topic create audit "${topic[@]}" --server "$b" >/dev/null
+ask pushed
 say "all brokers obey b; it has created topic audit"
+
+while (($(millis) - frozen < outlast)); do sleep 0.05; done
+say "a has been frozen for $(($(millis) - frozen)) ms, its lease lasts $ttl: all that it sent is late"
 
 ask release
 say "what a had sent arrives: $answer"
@@ -137,8 +142,9 @@ say "a stands by and passes on to b what it is asked: topic returns"
 bin/controllerd controller resign --reason "to see whether a still can" --server "$b" >/dev/null
 ask active a
 third=$answer
-ask pushed
+ask live
 bin/controllerd topic create stock "${topic[@]}" --server "$b" >/dev/null
+ask pushed
 say "b resigned: a is active again, with epoch $third, and all brokers obey it"
 
 say "the account:"
