@@ -21,8 +21,8 @@ type BrokerEpoch int64
 // Epoch is a controller epoch, 1 and above. 0: none yet.
 type Epoch int64
 
-// MaxEpoch is the highest epoch that is believed: a key that names a higher one
-// is garbage, since there would be no room to rise above it.
+// MaxEpoch bounds epochs: a key that names it or a higher one is garbage, and
+// nobody mints it.
 const MaxEpoch Epoch = 1 << 62
 
 // LeaderEpoch counts the leader elections of a partition, from 0.

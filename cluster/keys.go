@@ -114,7 +114,7 @@ func (k Keys) parseLoosely(key string) (parsedKey, bool) {
 		return parsedKey{kind: keyCandidate, lease: store.LeaseID(n)}, err == nil
 	case "terms":
 		n, err := strconv.ParseInt(name, 10, 64)
-		return parsedKey{kind: keyTerm, epoch: Epoch(n)}, err == nil && n > 0 && Epoch(n) <= MaxEpoch
+		return parsedKey{kind: keyTerm, epoch: Epoch(n)}, err == nil && n > 0 && Epoch(n) < MaxEpoch
 	case "brokers", "nodes":
 		n, err := strconv.ParseInt(name, 10, 32)
 		kind := keyBroker

@@ -62,7 +62,7 @@ func (p *Partition) check() error {
 		return fmt.Errorf("leader %d is not in the ISR %v", p.Leader, p.ISR)
 	case p.LeaderEpoch < 0 || p.PartitionEpoch < 0 || p.ControllerEpoch < 0:
 		return fmt.Errorf("negative epoch")
-	case p.LeaderEpoch == math.MaxInt32 || p.PartitionEpoch == math.MaxInt32 || p.ControllerEpoch > MaxEpoch:
+	case p.LeaderEpoch == math.MaxInt32 || p.PartitionEpoch == math.MaxInt32 || p.ControllerEpoch >= MaxEpoch:
 		return fmt.Errorf("an epoch that cannot rise any more")
 	}
 	return nil

@@ -107,7 +107,7 @@ func decodeEpoch(kv store.KV) (Epoch, error) {
 	if err := proto.Unmarshal(kv.Value, r); err != nil {
 		return 0, fmt.Errorf("decode controller epoch: %w", err)
 	}
-	if r.GetEpoch() < 1 || Epoch(r.GetEpoch()) > MaxEpoch {
+	if r.GetEpoch() < 1 || Epoch(r.GetEpoch()) >= MaxEpoch {
 		return 0, fmt.Errorf("decode controller epoch: %d", r.GetEpoch())
 	}
 	return Epoch(r.GetEpoch()), nil

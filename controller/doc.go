@@ -5,7 +5,8 @@
 // and ends. It promises that every decision is taken from one image and
 // written under the claim's guard and the mod revisions of what was decided
 // on, that the next plan is made only when all of the last one is settled, and
-// that an answer goes out only when the image shows what it says. It does not
+// that an answer goes out only when the image shows what it says, or, at the
+// end of a term that is given up on purpose, when the store has. It does not
 // promise atomicity across transactions of one plan.
 //
 // The Loop is pure: the simulation runs it in virtual time. Run drives it

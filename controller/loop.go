@@ -66,6 +66,8 @@ type Loop struct {
 	answered time.Duration   // when the store last answered a write
 	pause    time.Duration   // nothing is planned before
 	refused  error           // why the store takes no writes
+	stuck    string          // the last write that no rule may make
+	sweep    bool            // the agenda of this term has yet to be checked
 	held     *Listed         // a list that the image has yet to reach
 	fetched  *Fetched        // a read that the image has yet to reach
 	healing  map[string]bool // the keys that are being read
@@ -79,7 +81,8 @@ type Stats struct {
 	Committed   int64 // transactions of won terms
 	GuardFailed int64 // transactions whose guard, or whose block guard, failed
 	Healed      int64 // keys that the watch had missed
-	Illegal     int64 // writes of a rule that no rule may make: bugs, not written
+	Illegal     int64 // writes that no rule may make, not written
+	Swept       int64 // partitions that the agenda had wrong at the begin of a term: bugs
 	Disbelieved int64 // times that a broker claimed a higher epoch than etcd holds
 }
 
@@ -180,6 +183,10 @@ func (l *Loop) Step(now election.Now, events ...Event) []Action {
 	}
 	if l.active {
 		out = l.pushSlice(out)
+	}
+	if l.sweep && l.active && !l.Unfinished() && l.plan == nil {
+		l.sweep = false
+		l.Stats.Swept += int64(l.Sweep())
 	}
 	return out
 }
@@ -284,7 +291,7 @@ func (l *Loop) elect(actions []election.Action, out []Action) []Action {
 		case election.Begin:
 			l.claim, l.active = a.Claim, true
 			l.Stats.Terms++
-			l.pause, l.refused = 0, nil
+			l.pause, l.refused, l.sweep = 0, nil, true
 			l.pusher.Begin(a.Claim)
 		case election.Stop:
 			l.active, l.stopping = false, true
@@ -371,7 +378,7 @@ func (l *Loop) push(actions []rpc.PushAction, out []Action) []Action {
 
 func (l *Loop) requested(ev Requested, out []Action) []Action {
 	if !l.active {
-		return append(out, Answer{ev.ID, rpc.Answer{Err: rpc.NotController(l.im)}})
+		return append(out, Answer{ev.ID, rpc.Answer{Err: rpc.NotController(l.im, l.cfg.Election.Self.GetNonce())}})
 	}
 	r, ok := ev.Request.(rpc.Resign)
 	if !ok {

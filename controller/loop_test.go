@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -43,7 +44,7 @@ func fetches(a Action) bool { _, ok := a.(Fetch); return ok }
 
 // A standby decides nothing. It says who is active, if it knows.
 func TestStandbyAnswers(t *testing.T) {
-	b := newIdleBench(t, "c1")
+	b := newIdleBench(t, "c2")
 	id := b.ask(create("", newTopic("a", 1, 1)))[0]
 	if got := b.answerOf(id).Err; rpc.ReasonOf(got) != cluster.NotController {
 		t.Errorf("answered %v", got)
@@ -372,7 +373,7 @@ func TestProblems(t *testing.T) {
 	b.hand(store.Put(keys.Candidate(77), cluster.Encode(&pb.CandidateRecord{Id: "c1", Nonce: "other", Endpoint: "x:1"})))
 	b.run()
 	got := b.l.View().Problems()
-	for i, want := range []string{"brokers/7 is skipped", "other is skipped", "/0 is skipped", "another daemon at x:1 has the same id c1"} {
+	for i, want := range []string{"another daemon at x:1 has the same id c1", "brokers/7 is skipped", "other is skipped", "/0 is skipped"} {
 		if len(got) != 4 || !strings.Contains(got[i], want) {
 			t.Fatalf("problems %q", got)
 		}
@@ -452,4 +453,55 @@ func TestTakenOut(t *testing.T) {
 			t.Error("it waits for the image")
 		}
 	})
+}
+
+// An epoch above that of the term, in whatever key, ends the term: the next one
+// is above it, so that nobody can be told of an epoch that no term has.
+func TestOutbid(t *testing.T) {
+	for name, op := range map[string]func(b *bench) store.Op{
+		"in the history": func(*bench) store.Op { return store.Put(keys.Term(50), nil) },
+		"in a record": func(b *bench) store.Op {
+			p := b.l.Image().Partition(b.partition("a", 0)).Clone()
+			p.ControllerEpoch = 50
+			block := (*cluster.Block)(nil).With(map[int32]*cluster.Partition{0: &p})
+			return store.Put(keys.Block(cluster.BlockID{Topic: b.partition("a", 0).Topic}), block.Encode())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, 3)
+			b.created("a", 1, 16)
+			b.hand(op(b))
+			b.run()
+			if b.term != "begin 51" {
+				t.Errorf("term: %s", b.term)
+			}
+		})
+	}
+	t.Run("at the limit", func(t *testing.T) {
+		b := newBench(t, 3)
+		b.hand(store.Put(keys.Term(cluster.MaxEpoch-1), nil), store.Put(keys.Prefix()+fmt.Sprintf("terms/%020d", cluster.MaxEpoch), nil))
+		b.run()
+		if got := b.l.View().Problems(); len(got) == 0 || !strings.Contains(got[0], "there is none above it") {
+			t.Errorf("problems %q", got)
+		}
+		if b.l.Image().Epoch != 1 {
+			t.Errorf("minted %d", b.l.Image().Epoch)
+		}
+	})
+}
+
+// A record from the future, copied or written by hand, holds up nobody, itself
+// included.
+func TestRecordFromTheFuture(t *testing.T) {
+	b := newBench(t, 3)
+	b.created("a", 1, 16)
+	p := b.l.Image().Partition(b.partition("a", 0)).Clone()
+	p.Decided = 1 << 40
+	block := (*cluster.Block)(nil).With(map[int32]*cluster.Partition{0: &p})
+	b.hand(store.Put(keys.Block(cluster.BlockID{Topic: b.partition("a", 0).Topic}), block.Encode()), store.Delete(keys.Broker(p.Leader)))
+	b.run()
+	now := b.l.Image().Partition(b.partition("a", 0))
+	if now.Leader == p.Leader || now.Leader == cluster.NoLeader || slices.Contains(now.ISR, p.Leader) || b.l.Stats.Illegal != 0 {
+		t.Errorf("led by %d, ISR %v, %d illegal writes", now.Leader, now.ISR, b.l.Stats.Illegal)
+	}
 }

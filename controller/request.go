@@ -71,6 +71,10 @@ func (l *Loop) makePlan(now time.Duration) bool {
 	l.requests = later
 	l.plan = &plan{asked: taken, answers: d.answers, failed: map[int64]error{}}
 	units := d.units()
+	if len(units) == 0 && len(taken) == 0 && l.refused == nil { // nothing that was wanted is legal
+		l.plan = nil
+		return false
+	}
 	if len(units) == 0 {
 		units = []unit{l.proof()}
 	}
@@ -123,14 +127,14 @@ func (d *draft) put(w statemachine.Write, owner int64) bool {
 	return true
 }
 
-// illegal notes a write that no rule may make. It is a bug: nothing is written,
-// and nothing planned for a moment.
+// illegal notes a write that no rule may make: a bug, or a record written by
+// hand that has no room to rise. Nothing is written.
 func (l *Loop) illegal(id cluster.PartitionID, err error) {
 	if l.cfg.Strict {
 		panic(fmt.Sprintf("illegal write of partition %s: %v", id, err))
 	}
 	l.Stats.Illegal++
-	l.pause = l.now + storePause
+	l.stuck = fmt.Sprintf("partition %s: %v", id, err)
 }
 
 // taken reports whether this plan writes the partition already: it is decided
@@ -231,24 +235,26 @@ func (d *draft) alterOne(owner int64, sender cluster.BrokerID, epoch cluster.Bro
 
 // createTopics decides a request for new topics, each by itself.
 func (d *draft) createTopics(owner int64, r rpc.CreateTopics) bool {
+	times := map[string]int{}
 	for _, t := range r.GetTopics() {
-		if d.topics[statemachine.MetricName(t.GetName())] {
+		name := statemachine.MetricName(t.GetName())
+		if d.topics[name] {
 			return false
 		}
+		times[name]++
 	}
 	resp := &pb.CreateTopicsResponse{}
-	seen := map[string]bool{}
 	for _, t := range r.GetTopics() {
 		result := &pb.CreateTopicResult{Name: t.GetName()}
-		if name := statemachine.MetricName(t.GetName()); seen[name] {
-			result.Error, result.Message = string(cluster.InvalidRequest), "the request names the topic, or one that collides with it, twice"
+		if times[statemachine.MetricName(t.GetName())] > 1 {
+			result.Error = string(cluster.InvalidRequest)
+			result.Message = fmt.Sprintf("the request names topic %q, or one that collides with it, more than once", t.GetName())
 		} else {
-			seen[name] = true
 			d.createTopic(owner, r.GetRequestId(), t, result)
 		}
 		resp.Results = append(resp.Results, result)
 	}
-	for name := range seen {
+	for name := range times {
 		d.topics[name] = true
 	}
 	d.answers[owner] = rpc.Answer{Response: resp}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -26,10 +27,13 @@ const (
 	DefaultLeaseTTL = 5 * time.Second
 	MinLeaseTTL     = 2 * time.Second // what etcd grants at its default timings
 	CompareInterval = 5 * time.Minute
-	leaveTimeout    = 6 * time.Second // for giving up in order
+	leaveTimeout    = 4 * time.Second // for giving up in order
+	problemInterval = time.Second     // between looks at what to log
 	queueLength     = 4096
 	maxBatch        = 256 // events that are taken in at once
 )
+
+var daemonID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,255}$`)
 
 // ErrStopped says that the daemon has ended.
 var ErrStopped = errors.New("controller: stopped")
@@ -65,13 +69,11 @@ func (c Config) Validate() error {
 	if err := cluster.ValidateName(c.Cluster); err != nil {
 		faults = append(faults, err)
 	}
-	for _, f := range []struct{ name, value string }{{"id", c.ID}, {"endpoint", c.Endpoint}} {
-		switch {
-		case f.value == "":
-			faults = append(faults, fmt.Errorf("no %s", f.name))
-		case !utf8.ValidString(f.value):
-			faults = append(faults, fmt.Errorf("%s %q is not UTF-8", f.name, f.value))
-		}
+	if !daemonID.MatchString(c.ID) {
+		faults = append(faults, fmt.Errorf("id %q: want 1 to 255 of letters, digits, '.', '_' and '-'", c.ID))
+	}
+	if c.Endpoint == "" || !utf8.ValidString(c.Endpoint) {
+		faults = append(faults, fmt.Errorf("endpoint %q is empty or not UTF-8", c.Endpoint))
 	}
 	if c.LeaseTTL != 0 && c.LeaseTTL < MinLeaseTTL {
 		faults = append(faults, fmt.Errorf("lease TTL %v is below %v", c.LeaseTTL, MinLeaseTTL))
@@ -96,6 +98,8 @@ type Controller struct {
 	replies  map[int64]chan rpc.Answer
 	requests int64
 	waiters  []*waiter
+	problems map[string]bool // that were logged
+	looked   time.Duration
 }
 
 // item is one entry of the queue.
@@ -179,7 +183,7 @@ func newUUID() string {
 func (c *Controller) Store() store.Store { return c.cfg.Store }
 
 // Run drives the daemon until the context ends; then it gives up in order what
-// it holds, within 6 s even if the store is away.
+// it holds, within 4 s even if the store is away.
 func (c *Controller) Run(ctx context.Context) { c.RunOrKill(ctx, context.Background()) }
 
 // RunOrKill is Run that, if killed ends first, lets everything fall as a
@@ -233,6 +237,7 @@ func (c *Controller) own(ctx, killed, inner context.Context) {
 			c.do(inner, a)
 		}
 		c.notify()
+		c.logProblems(now.Mono)
 		if c.loop.Done() {
 			return
 		}
@@ -242,6 +247,27 @@ func (c *Controller) own(ctx, killed, inner context.Context) {
 			timer.Reset(max(c.loop.Wake()-election.Clock(), time.Millisecond))
 		}
 	}
+}
+
+// logProblems says in the log when a problem appears and when it goes.
+func (c *Controller) logProblems(now time.Duration) {
+	if now-c.looked < problemInterval {
+		return
+	}
+	c.looked = now
+	current := map[string]bool{}
+	for _, p := range c.loop.problems() {
+		current[p] = true
+		if !c.problems[p] {
+			c.log.Warn("problem", "problem", p)
+		}
+	}
+	for p := range c.problems {
+		if !current[p] {
+			c.log.Info("problem is gone", "problem", p)
+		}
+	}
+	c.problems = current
 }
 
 // takeIn turns an entry of the queue into events.

@@ -13,15 +13,23 @@ const maxNamed = 20
 
 // View is what the services may look at.
 func (l *Loop) View() rpc.View {
+	push := l.pusher.Stats
 	v := rpc.View{
 		Image:       l.im,
 		Self:        l.cfg.Election.Self.GetId(),
 		Nonce:       l.cfg.Election.Self.GetNonce(),
 		ClusterUUID: l.candidate.ClusterUUID(),
 		Active:      l.active,
-		Healthy:     l.candidate.Problem() == "" && l.refused == nil,
+		Healthy:     l.candidate.Problem() == "" && l.refused == nil && l.candidate.Blind(l.now) == 0,
 		Version:     l.cfg.Election.Version,
 		Problems:    l.problems,
+		Counters: map[string]int64{
+			"terms_won": l.Stats.Terms, "transactions_committed": l.Stats.Committed, "guards_failed": l.Stats.GuardFailed,
+			"keys_healed": l.Stats.Healed, "illegal_writes": l.Stats.Illegal, "agenda_corrected": l.Stats.Swept,
+			"brokers_disbelieved": l.Stats.Disbelieved, "states_sent": push.Sent, "states_applied": push.Applied,
+			"states_already": push.Already, "states_failed": push.Failed, "commands_refused": push.Refused,
+			"full_syncs": push.FullSyncs, "streams_resumed": push.Resumed, "digests_mismatched": push.Mismatched,
+		},
 	}
 	if l.active {
 		v.Claim, v.Pending = l.claim, l.pusher.Pending()
@@ -29,17 +37,20 @@ func (l *Loop) View() rpc.View {
 	return v
 }
 
-// problems says what is wrong, each in a sentence.
+// problems says what is wrong, each in a sentence, what matters most first.
 func (l *Loop) problems() []string {
 	var out []string
 	if p := l.candidate.Problem(); p != "" {
 		out = append(out, "not campaigning: "+p)
 	}
+	if blind := l.candidate.Blind(l.now); blind > 0 {
+		out = append(out, "etcd or its watch does not answer: what is shown here may be old")
+	}
 	if l.refused != nil {
 		out = append(out, fmt.Sprintf("etcd takes no writes: %v", l.refused))
 	}
-	for _, f := range l.im.SortedFaults() {
-		out = append(out, fmt.Sprintf("key %s is skipped: %s", f.Key, f.Reason))
+	if l.stuck != "" {
+		out = append(out, "not written: "+l.stuck)
 	}
 	for _, id := range slices.Sorted(maps.Keys(l.im.Candidates)) {
 		c := l.im.Candidates[id].Record
@@ -49,15 +60,24 @@ func (l *Loop) problems() []string {
 	}
 	if l.active {
 		blocked := l.pusher.Problems()
+		var brokers []string
 		for _, id := range slices.Sorted(maps.Keys(blocked)) {
-			out = append(out, fmt.Sprintf("broker %d gets no commands: %s", id, blocked[id]))
+			brokers = append(brokers, fmt.Sprintf("broker %d gets no commands: %s", id, blocked[id]))
 		}
-		for _, s := range l.pusher.Stuck(l.im) {
-			out = append(out, "not applied: "+s)
-		}
+		out = append(out, some(brokers, "such brokers")...)
+		out = append(out, some(l.pusher.Stuck(l.im), "such partitions")...)
 	}
-	if n := len(out) - maxNamed; n > 0 {
-		out = append(out[:maxNamed], fmt.Sprintf("and %d more", n))
+	var keys []string
+	for _, f := range l.im.SortedFaults() {
+		keys = append(keys, fmt.Sprintf("key %s is skipped: %s", f.Key, f.Reason))
 	}
-	return out
+	return append(out, some(keys, "such keys")...)
+}
+
+// some cuts a list that is too long for people.
+func some(list []string, what string) []string {
+	if n := len(list) - maxNamed; n > 0 {
+		return append(list[:maxNamed], fmt.Sprintf("and %d more %s", n, what))
+	}
+	return list
 }

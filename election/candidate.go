@@ -30,6 +30,8 @@ var (
 	ErrLeaseLost = errors.New("election: lease lost")
 	// ErrCluster: the cluster key is gone, or names another cluster.
 	ErrCluster = errors.New("election: cluster key gone or changed")
+	// ErrOutbid: an epoch above that of the term was seen in some key.
+	ErrOutbid = errors.New("election: a higher epoch was seen")
 	// ErrResigned: the term was given up on purpose.
 	ErrResigned = errors.New("election: resigned")
 )
@@ -85,6 +87,7 @@ type Candidate struct {
 	beaten     *claimAnswer  // what beat the last claim, until the image shows it
 	leaving    bool          // told to stop for good
 	wake       time.Duration
+	proven     time.Duration // when the store and the watch last proved to be there
 }
 
 // claimAnswer is the answer to a claim that the image has yet to show.
@@ -131,6 +134,15 @@ func (c *Candidate) Lease() store.LeaseID {
 	return c.keeper.Lease
 }
 
+// Blind is for how long nothing has proved that the image is what the store
+// holds; 0 if it is less than a TTL.
+func (c *Candidate) Blind(now time.Duration) time.Duration {
+	if c.proven == 0 || now-c.proven < c.cfg.TTL {
+		return 0
+	}
+	return now - c.proven
+}
+
 // Problem says why the daemon does not campaign; empty: it does.
 func (c *Candidate) Problem() string { return c.problem }
 
@@ -165,6 +177,7 @@ func (c *Candidate) Step(now Now, im *cluster.Image, oldestWrite time.Duration, 
 func (c *Candidate) observe(now time.Duration, im *cluster.Image) {
 	if c.keeper != nil {
 		c.keeper.Observe(im)
+		c.proven = max(c.proven, c.keeper.proven)
 	}
 	switch {
 	case !epoch.Vacant(im):
@@ -187,15 +200,17 @@ func (c *Candidate) clusterProblem(im *cluster.Image) string {
 	key := im.Keys.Cluster()
 	switch {
 	case im.Cluster == nil && c.uuid != "":
-		return fmt.Sprintf("key %s is gone or unreadable, it named cluster %s: put it back, or start the daemons anew", key, c.uuid)
+		return fmt.Sprintf("key %s is gone or unreadable, it named cluster %s: restore it", key, c.uuid)
 	case im.Cluster == nil && (im.ModRev(key) != 0 || im.MaxEpoch() > 0 || len(im.Topics) > 0 || len(im.Nodes) > 0):
-		return fmt.Sprintf("key %s is missing or unreadable under a prefix that is in use: put it back", key)
+		return fmt.Sprintf("key %s is missing or unreadable under a prefix that is in use: restore it, no second cluster is made there", key)
 	case im.Cluster == nil:
 		return "" // the prefix is new
 	case im.Cluster.GetUuid() != c.uuid:
 		return fmt.Sprintf("key %s names cluster %s instead of %s", key, im.Cluster.GetUuid(), c.uuid)
 	case im.Cluster.GetFormat() > Format:
 		return fmt.Sprintf("the cluster has format %d, this daemon knows up to %d: use a newer one", im.Cluster.GetFormat(), Format)
+	case im.MaxEpoch()+1 >= cluster.MaxEpoch:
+		return fmt.Sprintf("epoch %d was seen, there is none above it: delete the key that names it, and start the daemons anew", im.MaxEpoch())
 	}
 	return ""
 }
@@ -370,6 +385,9 @@ func (c *Candidate) stepActive(now Now, im *cluster.Image, oldestWrite time.Dura
 	case !c.claim.Holds(im):
 		c.lost = true
 		return c.endTerm(epoch.End{}, epoch.ErrClaimLost, out)
+	case im.MaxEpoch() > c.claim.Epoch: // in a key that somebody else wrote: the next term is above it
+		reason := fmt.Sprintf("epoch %d was seen in a key of another", im.MaxEpoch())
+		return c.endTerm(epoch.End{Cause: pb.EndCause_END_CAUSE_SELF_FENCED, Reason: reason}, ErrOutbid, out)
 	}
 	out, ok := c.tend(now, im, oldestWrite, out)
 	if !ok {

@@ -226,12 +226,12 @@ func TestListTerms(t *testing.T) {
 // An error says who the active one is, so that callers can go there.
 func TestErrors(t *testing.T) {
 	h := newHub(t)
-	err := NotController(h.im)
+	err := NotController(h.im, "me")
 	if ReasonOf(err) != cluster.NotController || len(infoOf(err).GetMetadata()) != 0 {
 		t.Errorf("nobody is active: %v", err)
 	}
 	h.write(store.Put(keys.Controller(), cluster.Encode(&pb.ControllerRecord{Id: "c2", Endpoint: "c2:1"})))
-	err = NotController(h.im)
+	err = NotController(h.im, "me")
 	if got := infoOf(err).GetMetadata(); ReasonOf(err) != cluster.NotController || got["controller"] != "c2" || got["endpoint"] != "c2:1" {
 		t.Errorf("c2 is active: %v, %v", err, got)
 	}
@@ -240,5 +240,9 @@ func TestErrors(t *testing.T) {
 	}
 	if got := ReasonOf(fmt.Errorf("call: %w", err)); got != cluster.NotController {
 		t.Errorf("wrapped: %q", got)
+	}
+	h.write(store.Put(keys.Controller(), cluster.Encode(&pb.ControllerRecord{Id: "c1", Nonce: "me", Endpoint: "c1:1"})))
+	if got := infoOf(NotController(h.im, "me")).GetMetadata(); len(got) != 0 {
+		t.Errorf("sends callers to itself: %v", got)
 	}
 }

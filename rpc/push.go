@@ -170,7 +170,7 @@ func (p *Pusher) End() []PushAction {
 	for _, t := range p.order {
 		out = p.drop(t, out)
 	}
-	p.order = nil
+	p.order, p.built = nil, chunks{}
 	return out
 }
 

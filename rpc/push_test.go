@@ -127,7 +127,7 @@ func TestPushChunks(t *testing.T) {
 	}
 	huge := cluster.Partition{
 		Replicas: []cluster.BrokerID{1, math.MaxInt32, math.MaxInt32 - 1}, ISR: []cluster.BrokerID{1, math.MaxInt32, math.MaxInt32 - 1},
-		Leader: cluster.NoLeader, LeaderEpoch: math.MaxInt32 - 1, PartitionEpoch: math.MaxInt32 - 1, ControllerEpoch: cluster.MaxEpoch,
+		Leader: cluster.NoLeader, LeaderEpoch: math.MaxInt32 - 1, PartitionEpoch: math.MaxInt32 - 1, ControllerEpoch: cluster.MaxEpoch - 1,
 		Adding: []cluster.BrokerID{math.MaxInt32}, Removing: []cluster.BrokerID{math.MaxInt32}, Recovery: pb.RecoveryState_RECOVERY_STATE_RECOVERING,
 	}
 	cases := []struct {

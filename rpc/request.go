@@ -53,11 +53,12 @@ func withInfo(s *status.Status, reason cluster.Reason, metadata map[string]strin
 	return s.Err()
 }
 
-// NotController says that this daemon is not the active one, and who is.
-func NotController(im *cluster.Image) error {
+// NotController says that this daemon, whose process has that nonce, is not the
+// active one, and who is.
+func NotController(im *cluster.Image, nonce string) error {
 	meta := map[string]string{}
 	text := "no controller is active"
-	if c := im.Controller; c != nil {
+	if c := im.Controller; c != nil && c.Record.GetNonce() != nonce {
 		meta["controller"], meta["endpoint"] = c.Record.GetId(), c.Record.GetEndpoint()
 		text = fmt.Sprintf("the active controller is %s at %s", c.Record.GetId(), c.Record.GetEndpoint())
 	}

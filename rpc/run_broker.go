@@ -54,7 +54,7 @@ func (s *brokerService) Register(ctx context.Context, r *pb.RegisterRequest) (*p
 				registered = next.Done.Lease == lease.ID
 				resp = &pb.RegisterResponse{
 					ClusterUuid: v.ClusterUUID, BrokerEpoch: int64(next.Done.Epoch), Lease: int64(next.Done.Lease),
-					SessionTtlMs: max(ttl, lease.TTL).Milliseconds(), ControllerEpoch: int64(v.Image.MaxEpoch()),
+					SessionTtlMs: max(ttl, lease.TTL).Milliseconds(), ControllerEpoch: int64(v.Image.Epoch),
 				}
 			}
 			return true
@@ -137,7 +137,7 @@ func (s *brokerService) RenewSession(ctx context.Context, r *pb.RenewSessionRequ
 		if v.Image.Rev < store.Rev(r.GetBrokerEpoch()) {
 			return false // another daemon has just registered it
 		}
-		resp.ControllerEpoch = int64(v.Image.MaxEpoch())
+		resp.ControllerEpoch = int64(v.Image.Epoch)
 		refused = CheckSession(v.Image, cluster.BrokerID(r.GetBrokerId()), cluster.BrokerEpoch(r.GetBrokerEpoch()), r.GetNonce())
 		return true
 	})

@@ -67,13 +67,13 @@ func recovered(log *slog.Logger) grpc.UnaryServerInterceptor {
 }
 
 // Serve answers calls on the listener until the context ends, and then until
-// running calls are through, at most 2 s.
+// running calls are through, at most 1 s.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	served := make(chan error, 1)
 	go func() { served <- s.grpc.Serve(l) }()
 	s.watchHealth(ctx)
 	s.health.Shutdown()
-	stop := time.AfterFunc(2*time.Second, s.grpc.Stop)
+	stop := time.AfterFunc(time.Second, s.grpc.Stop)
 	s.grpc.GracefulStop()
 	stop.Stop()
 	s.fwd.close()

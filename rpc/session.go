@@ -1,6 +1,9 @@
 package rpc
 
 import (
+	"strconv"
+	"strings"
+
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
@@ -119,8 +122,8 @@ func checkRegister(r *pb.RegisterRequest) error {
 		return bad("no node uuid")
 	case r.GetNonce() == "":
 		return bad("no nonce")
-	case r.GetControlAddress() == "":
-		return bad("no control address")
+	case !dialable(r.GetControlAddress()):
+		return bad("control address %q is not host:port", r.GetControlAddress())
 	case ttl != 0 && (ttl < MinSessionTTL.Milliseconds() || ttl > MaxSessionTTL.Milliseconds()):
 		return bad("session TTL of %d ms is not between %v and %v", ttl, MinSessionTTL, MaxSessionTTL)
 	}
@@ -138,4 +141,15 @@ func CheckSession(im *cluster.Image, id cluster.BrokerID, epoch cluster.BrokerEp
 		return Error(cluster.Replaced, nil, "a newer process of node %s has registered as broker %d", node.Record.GetNodeUuid(), id)
 	}
 	return Error(cluster.StaleBrokerEpoch, nil, "broker %d has no session of epoch %d", id, epoch)
+}
+
+// dialable reports whether an address is host:port with a port that can be
+// dialed.
+func dialable(address string) bool {
+	i := strings.LastIndexByte(address, ':')
+	if i <= 0 || strings.ContainsAny(address, " \t\n/") {
+		return false
+	}
+	port, err := strconv.ParseUint(address[i+1:], 10, 16)
+	return err == nil && port > 0
 }

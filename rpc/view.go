@@ -23,6 +23,7 @@ type View struct {
 	Healthy bool
 	// Problems are sentences about what is wrong, in a stable order.
 	Problems func() []string
+	Counters map[string]int64 // since the process began
 	Version  string
 	Pending  int // partition states that brokers have yet to confirm
 }

@@ -94,10 +94,11 @@ func (v View) Online(id cluster.BrokerID) bool {
 }
 
 // steady reports whether a broker is live, and was so under the same epoch
-// when the record was decided.
+// when the record was decided. A record from the future, written by hand or
+// copied from elsewhere, says nothing about that.
 func (v View) steady(p *cluster.Partition, id cluster.BrokerID) bool {
 	b := v.Brokers[id]
-	return b != nil && store.Rev(b.Epoch) <= p.Decided
+	return b != nil && store.Rev(b.Epoch) <= p.Decided && p.Decided <= v.Rev
 }
 
 // Next is what becomes of a partition now that the brokers are as v shows, and

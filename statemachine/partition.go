@@ -2,6 +2,7 @@ package statemachine
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/controllerd/controllerd/cluster"
@@ -112,12 +113,12 @@ func checkEpochs(old, p *cluster.Partition) error {
 	unclean := p.Cause == pb.ChangeCause_CHANGE_CAUSE_UNCLEAN_ELECTION
 	elected := p.LeaderEpoch - old.LeaderEpoch
 	switch {
+	case p.LeaderEpoch == math.MaxInt32 || p.PartitionEpoch == math.MaxInt32:
+		return fmt.Errorf("no epoch is left above leader epoch %d, partition epoch %d", old.LeaderEpoch, old.PartitionEpoch)
 	case p.PartitionEpoch != old.PartitionEpoch+1:
 		return fmt.Errorf("partition epoch goes from %d to %d", old.PartitionEpoch, p.PartitionEpoch)
 	case p.ControllerEpoch < old.ControllerEpoch:
 		return fmt.Errorf("controller epoch goes from %d to %d", old.ControllerEpoch, p.ControllerEpoch)
-	case p.Decided < old.Decided:
-		return fmt.Errorf("decided at revision %d, the old record at %d", p.Decided, old.Decided)
 	case altered && (elected != 0 || p.Leader != old.Leader):
 		return fmt.Errorf("a leader's request changes leader %d epoch %d to %d epoch %d", old.Leader, old.LeaderEpoch, p.Leader, p.LeaderEpoch)
 	case !altered && elected != 1:

@@ -1,6 +1,7 @@
 package statemachine
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -43,7 +44,8 @@ func TestCheckEdge(t *testing.T) {
 		{"leader epoch kept", &online, func(p *cluster.Partition) { p.LeaderEpoch = 4 }, "leader epoch"},
 		{"leader epoch skipped", &online, func(p *cluster.Partition) { p.LeaderEpoch = 6 }, "leader epoch"},
 		{"earlier term", &online, func(p *cluster.Partition) { p.ControllerEpoch = 2 }, "controller epoch"},
-		{"earlier image", &online, func(p *cluster.Partition) { p.Decided = 49 }, "revision 49"},
+		{"no leader epoch left", &online, func(p *cluster.Partition) { p.LeaderEpoch = math.MaxInt32 }, "no epoch is left"},
+		{"no partition epoch left", &online, func(p *cluster.Partition) { p.PartitionEpoch = math.MaxInt32 }, "no epoch is left"},
 		{"ISR grows", &online, func(p *cluster.Partition) { p.ISR = ids(1, 2, 3) }, "ISR grows"},
 		{"request elects", &online, func(p *cluster.Partition) { p.Cause = pb.ChangeCause_CHANGE_CAUSE_ISR_ALTERED }, "leader's request"},
 		{"replica anew", &online, func(p *cluster.Partition) { p.Adding = ids(3) }, "broker 3 goes from Offline to New"},

@@ -61,6 +61,9 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
+// stopLimit is how long stopping may take, whatever hangs.
+const stopLimit = 8 * time.Second
+
 // serve runs one daemon until the context ends.
 func serve(ctx context.Context, cfg serveConfig, stderr io.Writer) error {
 	log := slog.New(slog.NewTextHandler(stderr, nil))
@@ -82,7 +85,13 @@ func serve(ctx context.Context, cfg serveConfig, stderr io.Writer) error {
 	}
 	log.Info("serving", "controller", config.ID, "cluster", config.Cluster, "address", listener.Addr().String(),
 		"advertised", config.Endpoint, "etcd", strings.Join(cfg.endpoints, ","))
-	context.AfterFunc(ctx, func() { log.Info("stopping in order, a second signal stops at once") })
+	context.AfterFunc(ctx, func() {
+		log.Info("stopping in order, a second signal stops at once")
+		time.AfterFunc(stopLimit, func() { // the lease expires by itself
+			log.Warn("stopping took too long, stopping at once")
+			os.Exit(0)
+		})
+	})
 	return runDaemon(ctx, daemon, listener, log)
 }
 
@@ -92,7 +101,7 @@ func (cfg serveConfig) check(s store.Store) error {
 	if _, _, err := net.SplitHostPort(cfg.listen); err != nil {
 		faults = append(faults, fmt.Errorf("listen address %q is not host:port", cfg.listen))
 	}
-	if _, _, err := net.SplitHostPort(cfg.advertise); err != nil && cfg.advertise != "" {
+	if host, port, err := net.SplitHostPort(cfg.advertise); cfg.advertise != "" && (err != nil || host == "" || port == "" || port == "0") {
 		faults = append(faults, fmt.Errorf("advertised address %q is not host:port", cfg.advertise))
 	}
 	if cfg.leaseTTL == 0 { // to controller.Config it would mean the default

@@ -74,7 +74,8 @@ func TestServeFaults(t *testing.T) {
 		{"--etcd-endpoints http://me:secret@127.0.0.1:1 --lease-ttl -5s", []string{
 			"dial etcd: endpoint 1 has a user name in it, which etcd ignores", "lease TTL -5s is below 2s",
 		}},
-		{"--id a\xff", []string{`id "a\xff" is not UTF-8`}},
+		{"--id a\xff", []string{`id "a\xff": want 1 to 255 of letters, digits, '.', '_' and '-'`}},
+		{"--advertise :0", []string{`advertised address ":0" is not host:port`}},
 	} {
 		r := cli(append([]string{"serve"}, strings.Fields(tt.args)...)...).want(t, exitUsage)
 		want := "Error: " + strings.Join(tt.want, "\nError: ") + "\nRun 'controllerd serve --help' for usage.\n"

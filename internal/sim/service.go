@@ -106,7 +106,7 @@ func (g *registering) next() {
 		g.giveUp(nil)
 		g.reply(&pb.RegisterResponse{
 			ClusterUuid: v.ClusterUUID, BrokerEpoch: int64(step.Done.Epoch), Lease: int64(step.Done.Lease),
-			SessionTtlMs: g.r.GetSessionTtlMs(), ControllerEpoch: int64(v.Image.MaxEpoch()),
+			SessionTtlMs: g.r.GetSessionTtlMs(), ControllerEpoch: int64(v.Image.Epoch),
 		}, nil)
 	case step.Grant && g.lease.ID == 0:
 		g.grant()
@@ -184,7 +184,7 @@ func (d *simDaemon) renew(c *rpcCall, r *pb.RenewSessionRequest) {
 				if err == nil && lost != nil {
 					err = rpc.Error(cluster.StaleBrokerEpoch, nil, "lease is gone")
 				}
-				c.reply(&pb.RenewSessionResponse{ControllerEpoch: int64(im.MaxEpoch())}, err)
+				c.reply(&pb.RenewSessionResponse{ControllerEpoch: int64(im.Epoch)}, err)
 			})
 		})
 }

@@ -906,8 +906,10 @@ type DescribeControllerResponse struct {
 	// What is wrong, each a sentence.
 	Problems          []string `protobuf:"bytes,14,rep,name=problems,proto3" json:"problems,omitempty"`
 	UnknownPartitions int32    `protobuf:"varint,15,opt,name=unknown_partitions,json=unknownPartitions,proto3" json:"unknown_partitions,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// What the daemon has counted since it started.
+	Counters      map[string]int64 `protobuf:"bytes,16,rep,name=counters,proto3" json:"counters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DescribeControllerResponse) Reset() {
@@ -1043,6 +1045,13 @@ func (x *DescribeControllerResponse) GetUnknownPartitions() int32 {
 		return x.UnknownPartitions
 	}
 	return 0
+}
+
+func (x *DescribeControllerResponse) GetCounters() map[string]int64 {
+	if x != nil {
+		return x.Counters
+	}
+	return nil
 }
 
 type ListControllersRequest struct {
@@ -1487,7 +1496,7 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\x04live\x18\t \x01(\bR\x04live\x126\n" +
 	"\tendpoints\x18\n" +
 	" \x03(\v2\x18.controllerd.v1.EndpointR\tendpoints\"\x1b\n" +
-	"\x19DescribeControllerRequest\"\x91\x04\n" +
+	"\x19DescribeControllerRequest\"\xa4\x05\n" +
 	"\x1aDescribeControllerResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x18\n" +
@@ -1506,7 +1515,11 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\x12offline_partitions\x18\f \x01(\x05R\x11offlinePartitions\x12>\n" +
 	"\x1bunder_replicated_partitions\x18\r \x01(\x05R\x19underReplicatedPartitions\x12\x1a\n" +
 	"\bproblems\x18\x0e \x03(\tR\bproblems\x12-\n" +
-	"\x12unknown_partitions\x18\x0f \x01(\x05R\x11unknownPartitions\"\x18\n" +
+	"\x12unknown_partitions\x18\x0f \x01(\x05R\x11unknownPartitions\x12T\n" +
+	"\bcounters\x18\x10 \x03(\v28.controllerd.v1.DescribeControllerResponse.CountersEntryR\bcounters\x1a;\n" +
+	"\rCountersEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x18\n" +
 	"\x16ListControllersRequest\"z\n" +
 	"\x17ListControllersResponse\x12C\n" +
 	"\vcontrollers\x18\x01 \x03(\v2!.controllerd.v1.ControllerSummaryR\vcontrollers\x12\x1a\n" +
@@ -1551,7 +1564,7 @@ func file_controllerd_v1_admin_proto_rawDescGZIP() []byte {
 	return file_controllerd_v1_admin_proto_rawDescData
 }
 
-var file_controllerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_controllerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_controllerd_v1_admin_proto_goTypes = []any{
 	(*CreateTopicsRequest)(nil),        // 0: controllerd.v1.CreateTopicsRequest
 	(*NewTopic)(nil),                   // 1: controllerd.v1.NewTopic
@@ -1576,10 +1589,11 @@ var file_controllerd_v1_admin_proto_goTypes = []any{
 	(*ResignControllerResponse)(nil),   // 20: controllerd.v1.ResignControllerResponse
 	nil,                                // 21: controllerd.v1.NewTopic.ConfigEntry
 	nil,                                // 22: controllerd.v1.DescribeTopicResponse.ConfigEntry
-	(*PartitionRecord)(nil),            // 23: controllerd.v1.PartitionRecord
-	(BrokerState)(0),                   // 24: controllerd.v1.BrokerState
-	(*Endpoint)(nil),                   // 25: controllerd.v1.Endpoint
-	(*TermRecord)(nil),                 // 26: controllerd.v1.TermRecord
+	nil,                                // 23: controllerd.v1.DescribeControllerResponse.CountersEntry
+	(*PartitionRecord)(nil),            // 24: controllerd.v1.PartitionRecord
+	(BrokerState)(0),                   // 25: controllerd.v1.BrokerState
+	(*Endpoint)(nil),                   // 26: controllerd.v1.Endpoint
+	(*TermRecord)(nil),                 // 27: controllerd.v1.TermRecord
 }
 var file_controllerd_v1_admin_proto_depIdxs = []int32{
 	1,  // 0: controllerd.v1.CreateTopicsRequest.topics:type_name -> controllerd.v1.NewTopic
@@ -1587,34 +1601,35 @@ var file_controllerd_v1_admin_proto_depIdxs = []int32{
 	3,  // 2: controllerd.v1.CreateTopicsResponse.results:type_name -> controllerd.v1.CreateTopicResult
 	6,  // 3: controllerd.v1.ListTopicsResponse.topics:type_name -> controllerd.v1.TopicSummary
 	6,  // 4: controllerd.v1.DescribeTopicResponse.topic:type_name -> controllerd.v1.TopicSummary
-	23, // 5: controllerd.v1.DescribeTopicResponse.partitions:type_name -> controllerd.v1.PartitionRecord
+	24, // 5: controllerd.v1.DescribeTopicResponse.partitions:type_name -> controllerd.v1.PartitionRecord
 	22, // 6: controllerd.v1.DescribeTopicResponse.config:type_name -> controllerd.v1.DescribeTopicResponse.ConfigEntry
 	11, // 7: controllerd.v1.ListBrokersResponse.brokers:type_name -> controllerd.v1.BrokerSummary
-	24, // 8: controllerd.v1.BrokerSummary.state:type_name -> controllerd.v1.BrokerState
-	25, // 9: controllerd.v1.BrokerSummary.endpoints:type_name -> controllerd.v1.Endpoint
-	16, // 10: controllerd.v1.ListControllersResponse.controllers:type_name -> controllerd.v1.ControllerSummary
-	26, // 11: controllerd.v1.ListTermsResponse.terms:type_name -> controllerd.v1.TermRecord
-	0,  // 12: controllerd.v1.AdminService.CreateTopics:input_type -> controllerd.v1.CreateTopicsRequest
-	4,  // 13: controllerd.v1.AdminService.ListTopics:input_type -> controllerd.v1.ListTopicsRequest
-	7,  // 14: controllerd.v1.AdminService.DescribeTopic:input_type -> controllerd.v1.DescribeTopicRequest
-	9,  // 15: controllerd.v1.AdminService.ListBrokers:input_type -> controllerd.v1.ListBrokersRequest
-	12, // 16: controllerd.v1.AdminService.DescribeController:input_type -> controllerd.v1.DescribeControllerRequest
-	14, // 17: controllerd.v1.AdminService.ListControllers:input_type -> controllerd.v1.ListControllersRequest
-	17, // 18: controllerd.v1.AdminService.ListTerms:input_type -> controllerd.v1.ListTermsRequest
-	19, // 19: controllerd.v1.AdminService.ResignController:input_type -> controllerd.v1.ResignControllerRequest
-	2,  // 20: controllerd.v1.AdminService.CreateTopics:output_type -> controllerd.v1.CreateTopicsResponse
-	5,  // 21: controllerd.v1.AdminService.ListTopics:output_type -> controllerd.v1.ListTopicsResponse
-	8,  // 22: controllerd.v1.AdminService.DescribeTopic:output_type -> controllerd.v1.DescribeTopicResponse
-	10, // 23: controllerd.v1.AdminService.ListBrokers:output_type -> controllerd.v1.ListBrokersResponse
-	13, // 24: controllerd.v1.AdminService.DescribeController:output_type -> controllerd.v1.DescribeControllerResponse
-	15, // 25: controllerd.v1.AdminService.ListControllers:output_type -> controllerd.v1.ListControllersResponse
-	18, // 26: controllerd.v1.AdminService.ListTerms:output_type -> controllerd.v1.ListTermsResponse
-	20, // 27: controllerd.v1.AdminService.ResignController:output_type -> controllerd.v1.ResignControllerResponse
-	20, // [20:28] is the sub-list for method output_type
-	12, // [12:20] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	25, // 8: controllerd.v1.BrokerSummary.state:type_name -> controllerd.v1.BrokerState
+	26, // 9: controllerd.v1.BrokerSummary.endpoints:type_name -> controllerd.v1.Endpoint
+	23, // 10: controllerd.v1.DescribeControllerResponse.counters:type_name -> controllerd.v1.DescribeControllerResponse.CountersEntry
+	16, // 11: controllerd.v1.ListControllersResponse.controllers:type_name -> controllerd.v1.ControllerSummary
+	27, // 12: controllerd.v1.ListTermsResponse.terms:type_name -> controllerd.v1.TermRecord
+	0,  // 13: controllerd.v1.AdminService.CreateTopics:input_type -> controllerd.v1.CreateTopicsRequest
+	4,  // 14: controllerd.v1.AdminService.ListTopics:input_type -> controllerd.v1.ListTopicsRequest
+	7,  // 15: controllerd.v1.AdminService.DescribeTopic:input_type -> controllerd.v1.DescribeTopicRequest
+	9,  // 16: controllerd.v1.AdminService.ListBrokers:input_type -> controllerd.v1.ListBrokersRequest
+	12, // 17: controllerd.v1.AdminService.DescribeController:input_type -> controllerd.v1.DescribeControllerRequest
+	14, // 18: controllerd.v1.AdminService.ListControllers:input_type -> controllerd.v1.ListControllersRequest
+	17, // 19: controllerd.v1.AdminService.ListTerms:input_type -> controllerd.v1.ListTermsRequest
+	19, // 20: controllerd.v1.AdminService.ResignController:input_type -> controllerd.v1.ResignControllerRequest
+	2,  // 21: controllerd.v1.AdminService.CreateTopics:output_type -> controllerd.v1.CreateTopicsResponse
+	5,  // 22: controllerd.v1.AdminService.ListTopics:output_type -> controllerd.v1.ListTopicsResponse
+	8,  // 23: controllerd.v1.AdminService.DescribeTopic:output_type -> controllerd.v1.DescribeTopicResponse
+	10, // 24: controllerd.v1.AdminService.ListBrokers:output_type -> controllerd.v1.ListBrokersResponse
+	13, // 25: controllerd.v1.AdminService.DescribeController:output_type -> controllerd.v1.DescribeControllerResponse
+	15, // 26: controllerd.v1.AdminService.ListControllers:output_type -> controllerd.v1.ListControllersResponse
+	18, // 27: controllerd.v1.AdminService.ListTerms:output_type -> controllerd.v1.ListTermsResponse
+	20, // 28: controllerd.v1.AdminService.ResignController:output_type -> controllerd.v1.ResignControllerResponse
+	21, // [21:29] is the sub-list for method output_type
+	13, // [13:21] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_controllerd_v1_admin_proto_init() }
@@ -1629,7 +1644,7 @@ func file_controllerd_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_controllerd_v1_admin_proto_rawDesc), len(file_controllerd_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   23,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

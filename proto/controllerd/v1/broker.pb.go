@@ -166,7 +166,7 @@ type RegisterResponse struct {
 	BrokerEpoch  int64                  `protobuf:"varint,2,opt,name=broker_epoch,json=brokerEpoch,proto3" json:"broker_epoch,omitempty"`
 	Lease        int64                  `protobuf:"varint,3,opt,name=lease,proto3" json:"lease,omitempty"`
 	SessionTtlMs int64                  `protobuf:"varint,4,opt,name=session_ttl_ms,json=sessionTtlMs,proto3" json:"session_ttl_ms,omitempty"`
-	// The highest controller epoch that the daemon knows.
+	// The controller epoch, as the daemon sees it in etcd.
 	ControllerEpoch int64 `protobuf:"varint,5,opt,name=controller_epoch,json=controllerEpoch,proto3" json:"controller_epoch,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
