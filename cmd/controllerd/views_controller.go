@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"time"
 
@@ -25,6 +26,8 @@ type statusView struct {
 	UnderReplicatedPartitions int32    `json:"under_replicated_partitions"`
 	UnknownPartitions         int32    `json:"unknown_partitions"`
 	Problems                  []string `json:"problems"`
+	// Counters are what the daemon has counted since it started.
+	Counters map[string]int64 `json:"counters"`
 }
 
 func statusOf(r *pb.DescribeControllerResponse) *statusView {
@@ -34,6 +37,7 @@ func statusOf(r *pb.DescribeControllerResponse) *statusView {
 		Revision: r.GetRevision(), Brokers: r.GetBrokers(), Topics: r.GetTopics(), Partitions: r.GetPartitions(),
 		OfflinePartitions: r.GetOfflinePartitions(), UnderReplicatedPartitions: r.GetUnderReplicatedPartitions(),
 		UnknownPartitions: r.GetUnknownPartitions(), Problems: append([]string{}, r.GetProblems()...),
+		Counters: maps.Clone(r.GetCounters()),
 	}
 }
 
