@@ -63,14 +63,17 @@ type Loop struct {
 	winding  bool // stopping on purpose: what is on its way may still be answered
 	urgent   bool // the last Step put off the push
 	chunks   int64
-	answered time.Duration   // when the store last answered a write
-	pause    time.Duration   // nothing is planned before
-	refused  error           // why the store takes no writes
-	stuck    string          // the last write that no rule may make
-	sweep    bool            // the agenda of this term has yet to be checked
-	held     *Listed         // a list that the image has yet to reach
-	fetched  *Fetched        // a read that the image has yet to reach
-	healing  map[string]bool // the keys that are being read
+	answered time.Duration // when the store last answered a write
+	// unanswered is when the first write was sent that got no answer since
+	// then; 0 if there is none, or nothing is to be written any more.
+	unanswered time.Duration
+	pause      time.Duration   // nothing is planned before
+	refused    error           // why the store takes no writes
+	stuck      string          // the last write that no rule may make
+	sweep      bool            // the agenda of this term has yet to be checked
+	held       *Listed         // a list that the image has yet to reach
+	fetched    *Fetched        // a read that the image has yet to reach
+	healing    map[string]bool // the keys that are being read
 
 	Stats Stats
 }

@@ -216,8 +216,11 @@ func (l *Loop) committed(now time.Duration, ev Committed) []Action {
 	if c == nil || c.phase != committing {
 		return nil
 	}
-	if ev.Err == nil {
-		l.answered = now
+	switch {
+	case ev.Err == nil || store.Refused(ev.Err) || errors.Is(ev.Err, store.ErrNoSpace):
+		l.answered, l.unanswered = now, 0
+	case l.unanswered == 0:
+		l.unanswered = c.sent
 	}
 	switch {
 	case ev.Err != nil && store.Refused(ev.Err):
@@ -350,16 +353,22 @@ func (p *plan) rev() (rev store.Rev) {
 	return rev
 }
 
-// oldestWrite is when the oldest write that is still unanswered was sent. As
-// long as answers to others arrive the store is slow, not away: of a whole
-// plan of transactions the last may take long.
+// oldestWrite is when the oldest write that is still unanswered was sent, or
+// given up without an answer: a write that takes its place does not make the
+// store younger. As long as answers to others arrive the store is slow, not
+// away: of a whole plan of transactions the last may take long.
 func (l *Loop) oldestWrite(now time.Duration) time.Duration {
+	if l.plan == nil {
+		return now
+	}
 	oldest := now
-	if l.plan != nil {
-		for _, c := range l.plan.all {
-			if c.phase == committing || c.phase == reading {
-				oldest = min(oldest, max(c.sent, l.answered))
-			}
+	for _, c := range l.plan.all {
+		if c.phase != committing && c.phase != reading {
+			continue
+		}
+		oldest = min(oldest, max(c.sent, l.answered))
+		if l.unanswered != 0 {
+			oldest = min(oldest, l.unanswered)
 		}
 	}
 	return oldest

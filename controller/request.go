@@ -43,7 +43,11 @@ type blockDraft struct {
 // makePlan decides what to write from the image as it is: what the rules want,
 // then what was asked. It reports whether there is anything to do.
 func (l *Loop) makePlan(now time.Duration) bool {
-	if now < l.pause || l.machine.Agenda() == 0 && len(l.requests) == 0 && !l.mayRetry() {
+	if now < l.pause {
+		return false
+	}
+	if l.machine.Agenda() == 0 && len(l.requests) == 0 && !l.mayRetry() {
+		l.unanswered = 0
 		return false
 	}
 	d := &draft{
