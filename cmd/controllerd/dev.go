@@ -41,8 +41,9 @@ its session counts as restarted, for longer as down. Kills end early enough
 before --for does: the daemons' lease and 3 s.
 
 From outside, by a watch of etcd and by what the brokers accept, the invariants
-of the simulation are checked. The exit code is 1 if one is broken, or if at the
-end of --for a partition has no leader that could have one.
+of the simulation are checked. After --for they are looked at until the cluster
+has been at rest for 3 s, for 10 s at most. The exit code is 1 if one is broken
+or was never looked at then, or if a partition has no leader that could have one.
 
 Without controllers and brokers it is etcd alone: its address goes to stdout.`,
 		Example: `  controllerd dev

@@ -3,6 +3,7 @@ package dev
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -175,7 +176,7 @@ func (a *account) tick(t time.Time) {
 			a.check.Faulted(at) // it cannot hear of anything
 		}
 	}
-	a.check.Tick(at, len(a.running) > 0, a.activeID() != "")
+	a.check.Tick(at, slices.Collect(maps.Keys(a.running)), a.activeID() != "")
 	a.violations()
 	if cur := a.current(); cur != nil && t.Sub(cur.seen) > tellAnyway {
 		a.tellTerm(true)
@@ -299,6 +300,7 @@ func (a *account) report() Report {
 		Partitions: a.partitions(),
 		Commands:   a.commands,
 		Violations: []string{},
+		unseen:     a.unseen(sim.Looks{}),
 	}
 	for i := range a.terms {
 		r.Terms = append(r.Terms, a.termReport(i))

@@ -294,6 +294,35 @@ func TestReportShape(t *testing.T) {
 	}
 }
 
+// TestNeverLooked: what nobody has looked at is not said to hold.
+func TestNeverLooked(t *testing.T) {
+	s := up(t, 1)
+	s.a.check = sim.NewChecker(s.keys, sim.Bounds{Converge: 2 * time.Second, Elect: 2 * time.Second})
+	var out strings.Builder
+	if err := s.a.report().Print(&out); err != nil || !strings.Contains(out.String(), "no violation, but never looked at I5 and I6") {
+		t.Errorf("the summary says, %v:\n%s", err, out.String())
+	}
+	s.wins("c1")
+	for id := range cluster.BrokerID(3) {
+		s.batch(put(s.keys.Broker(id+1), cluster.Encode(&pb.BrokerRecord{NodeUuid: "n", Nonce: fmt.Sprint(s.rev)})))
+	}
+	since := s.a.check.Looks()
+	for range 10 { // a broker that comes and goes
+		s.brokerUp(2)
+		s.wait(time.Second)
+	}
+	if got := s.a.lastReport(since).Violations; len(got) != 1 || got[0] != "I5 was never looked at in the end" {
+		t.Errorf("violations %q", got)
+	}
+	if s.a.atRest(since) {
+		t.Error("it is at rest")
+	}
+	s.wait(3 * time.Second) // nothing is known of what the brokers have heard
+	if got := s.a.lastReport(since).Violations; len(got) == 0 || !strings.HasPrefix(got[0], "I5: broker does not agree") {
+		t.Errorf("violations %q", got)
+	}
+}
+
 func TestReportErr(t *testing.T) {
 	for want, r := range map[string]Report{
 		"":                                       {},

@@ -15,6 +15,7 @@ import (
 	"github.com/controllerd/controllerd/cluster"
 	"github.com/controllerd/controllerd/election"
 	"github.com/controllerd/controllerd/internal/etcdserver"
+	"github.com/controllerd/controllerd/internal/sim"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 	"github.com/controllerd/controllerd/store"
 	"github.com/controllerd/controllerd/store/etcdstore"
@@ -27,8 +28,9 @@ const (
 	etcdElection = 500 * time.Millisecond
 	// startTimeout bounds the time until everything is up.
 	startTimeout = time.Minute
-	// settleTimeout is how long the end waits for what is still on its way.
-	settleTimeout = 5 * time.Second
+	// settleTimeout is how long the end waits for what is still on its way, and
+	// for the rest in which I5 can be looked at.
+	settleTimeout = calm + 7*time.Second
 	retryInterval = 100 * time.Millisecond
 )
 
@@ -129,20 +131,22 @@ func runOn(ctx context.Context, cfg Config, began time.Time, etcd string, s stor
 	if err == nil {
 		err = p.suffer(ctx)
 	}
+	var looks sim.Looks // before the end
 	if err == nil {
+		looks = ask(b, func(a *account) sim.Looks { return a.check.Looks() })
 		settling, cancel := context.WithTimeout(ctx, settleTimeout)
-		_ = b.until(settling, func(a *account) bool { return a.activeID() != "" && len(a.stuck()) == 0 })
+		_ = b.until(settling, func(a *account) bool { return a.atRest(looks) })
 		cancel()
+		err = context.Cause(ctx)
 	}
 	complete := err == nil
 	r := ask(b, func(a *account) Report {
 		a.flush()
 		a.ended = true
-		r := a.report()
 		if complete {
-			r.stuck = a.stuck()
+			return a.lastReport(looks)
 		}
-		return r
+		return a.report()
 	})
 	r.Commands.Sent = p.sent.Load()
 	p.stop(ask(b, (*account).activeID))

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"google.golang.org/grpc"
 
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 	"github.com/controllerd/controllerd/store/etcdstore"
 )
 
@@ -98,6 +100,46 @@ func TestSurvivesKills(t *testing.T) {
 		t.Errorf("commands: %+v", c)
 	}
 	out.mustTell(t, "killed, it was active in epoch 1", "took over in", " started again at ", " down\n", "leaders moved", "caught up")
+}
+
+// deafen loses every LeaderAndIsr to the broker that is dialed first.
+func deafen() grpc.StreamClientInterceptor {
+	var mu sync.Mutex
+	var deaf string
+	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		s, err := streamer(ctx, desc, cc, method, opts...)
+		mu.Lock()
+		defer mu.Unlock()
+		if deaf == "" {
+			deaf = cc.Target()
+		}
+		if err != nil || deaf != cc.Target() {
+			return s, err
+		}
+		return deafStream{s}, nil
+	}
+}
+
+type deafStream struct{ grpc.ClientStream }
+
+func (s deafStream) SendMsg(m any) error {
+	if r, ok := m.(*pb.CommandsRequest); ok && r.GetCommand().GetLeaderAndIsr() != nil {
+		return nil
+	}
+	return s.ClientStream.SendMsg(m)
+}
+
+// TestFindsDeafBroker: a broker that never hears of its partitions is found in
+// the end, though kills leave no time to judge before.
+func TestFindsDeafBroker(t *testing.T) {
+	t.Parallel()
+	r := play(t.Context(), t, &transcript{}, Config{
+		Controllers: 2, Brokers: 3, Topics: 1, Partitions: 3, ReplicationFactor: 3,
+		For: 7 * time.Second, KillActiveEvery: 2 * time.Second, Intercept: deafen(),
+	})
+	if len(r.Violations) == 0 || !strings.HasPrefix(r.Violations[0], "I5: broker does not agree with etcd") || r.Err() == nil {
+		t.Errorf("violations %q, %v", r.Violations, r.Err())
+	}
 }
 
 // TestGoesOn: a second run on the same data keeps the topics and raises the

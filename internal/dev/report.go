@@ -17,7 +17,8 @@ type Report struct {
 	Commands   Commands   `json:"commands"`
 	Violations []string   `json:"invariant_violations"`
 
-	stuck []string // partitions without a leader that could have one
+	stuck  []string // partitions without a leader that could have one
+	unseen []string // invariants that were never looked at
 }
 
 // Term is one controller's time in the seat.
@@ -102,8 +103,11 @@ invariants: %s
 }
 
 func (r Report) invariants() string {
-	if len(r.Violations) == 0 {
+	switch {
+	case len(r.Violations) == 0 && len(r.unseen) == 0:
 		return "I1 to I6 held"
+	case len(r.Violations) == 0:
+		return "no violation, but never looked at " + strings.Join(r.unseen, " and ")
 	}
 	return count(len(r.Violations), "violation") + "\n  " + strings.Join(r.Violations, "\n  ")
 }

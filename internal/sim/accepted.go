@@ -138,8 +138,11 @@ func (c *Checker) converged(at time.Duration) {
 	if at-c.faulted <= c.bounds.Converge {
 		return
 	}
+	young := false
 	late := func(since ...time.Duration) bool {
-		return at-slices.Max(since) > c.bounds.Converge
+		l := at-slices.Max(since) > c.bounds.Converge
+		young = young || !l
+		return l
 	}
 	h := &c.history
 	for _, id := range slices.Sorted(maps.Keys(h.live)) {
@@ -157,6 +160,9 @@ func (c *Checker) converged(at time.Duration) {
 				}
 			})
 		}
+	}
+	if !young && len(h.live) > 0 {
+		c.looks.Converged++
 	}
 }
 

@@ -61,6 +61,16 @@ type spoiled struct {
 	rev store.Rev // of the other value; 0: it was not written
 }
 
+// unreadable is no record of any kind.
+const unreadable = "{"
+
+// headless reports whether the key that names the cluster is spoiled: then no
+// daemon campaigns.
+func (w *World) headless() bool {
+	read, err := w.etcd.model.Get(w.keys.Cluster())
+	return err == nil && len(read.KVs) == 1 && string(read.KVs[0].Value) == unreadable
+}
+
 // spoil destroys the value of any key, and repairs it after a while.
 func (w *World) spoil() {
 	kvs := w.etcd.model.List(w.keys.Prefix(), false).KVs
@@ -71,8 +81,7 @@ func (w *World) spoil() {
 	if kv.Key == w.keys.ControllerEpoch() && !w.p.loseEpoch {
 		return
 	}
-	w.headless = w.headless || kv.Key == w.keys.Cluster()
-	w.replace(kv, []byte("{"))
+	w.replace(kv, []byte(unreadable))
 }
 
 // drain makes a broker not fit to lead for a while.
@@ -102,9 +111,8 @@ func (w *World) repair(s spoiled) {
 	if err != nil || len(read.KVs) == 0 || read.KVs[0].ModRev != s.rev {
 		return
 	}
-	w.rewrite(s.kv.Key, func(kv store.KV) store.Op { return putBack(kv, s.kv.Value) })
-	if s.kv.Key == w.keys.Cluster() {
-		w.headless = false
+	if w.rewrite(s.kv.Key, func(kv store.KV) store.Op { return putBack(kv, s.kv.Value) }) == 0 { // etcd has no space
+		w.later(w.p.ttl, func() { w.repair(s) })
 	}
 }
 

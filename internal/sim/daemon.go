@@ -119,6 +119,14 @@ func (d *simDaemon) holdsSeat() bool {
 	return active && err == nil && len(read.KVs) == 1 && read.KVs[0].ModRev == claim.Rev
 }
 
+// reachesEtcd reports whether nothing keeps it from calling and watching an etcd
+// that serves.
+func (d *simDaemon) reachesEtcd() bool {
+	w := d.w
+	return w.toEtcd[d.index].open() && w.noise == 0 && !w.etcd.model.NoSpace && !w.etcd.frozen && !w.headless() &&
+		d.watch != nil && !d.watch.ended && *d.watch.pipe.flow == open
+}
+
 // post puts an event into the queue; nil only wakes the loop.
 func (d *simDaemon) post(ev controller.Event) {
 	if ev != nil {

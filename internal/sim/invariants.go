@@ -3,6 +3,8 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/controllerd/controllerd/broker"
@@ -35,7 +37,7 @@ var (
 	// that it hosts, and its metadata names exactly the live brokers.
 	ErrNotConverged = errors.New("I5: broker does not agree with etcd")
 	// ErrNoController (I6): there is an active controller, except for some time
-	// after it was lost or no daemon could reach etcd.
+	// after the last one was lost, or in which no daemon could reach etcd.
 	ErrNoController = errors.New("I6: no active controller")
 )
 
@@ -59,9 +61,21 @@ type Bounds struct {
 	// Converge is how long after the last fault, and after the last change of
 	// what is compared, a broker may disagree with etcd.
 	Converge time.Duration
-	// Elect is how long after the last fault, and after it was possible again,
-	// there may be no active controller: the lease TTL and some more.
+	// Elect is how long after the last one was lost, while some daemon runs and
+	// can reach etcd all the time, there may be no active controller: the lease
+	// TTL and some more.
 	Elect time.Duration
+}
+
+// Looks counts how often the invariants that take time were looked at, and held
+// or not. One that was never looked at has not been shown to hold.
+type Looks struct {
+	// Converged: I5 of all live brokers, of which there was one, and of all
+	// that they host, with no fault and no change too young to judge.
+	Converged int
+	// Elected: I6, but for times when it is too early to ask for an active
+	// controller.
+	Elected int
 }
 
 // Accepted is one decision of a broker about a command, in the manner of its
@@ -99,7 +113,9 @@ type Checker struct {
 	bounds Bounds
 
 	faulted    time.Duration // the last fault
-	elected    time.Duration // when there was an active last, or could be none
+	looks      Looks
+	active     time.Duration            // when there was an active controller last
+	fit        map[string]time.Duration // daemon processes that could be, since when
 	history    history
 	brokers    map[cluster.BrokerID]*brokerFacts
 	senders    map[cluster.Epoch]sender
@@ -119,6 +135,7 @@ func NewChecker(keys cluster.Keys, b Bounds) *Checker {
 		brokers: map[cluster.BrokerID]*brokerFacts{},
 		senders: map[cluster.Epoch]sender{},
 		known:   map[string]bool{},
+		fit:     map[string]time.Duration{},
 	}
 }
 
@@ -142,14 +159,37 @@ func (c *Checker) Edited(rev store.Rev) { c.history.edited[rev] = true }
 // Faulted says that something was disturbed at that time, or still is.
 func (c *Checker) Faulted(at time.Duration) { c.faulted = max(c.faulted, at) }
 
-// Tick checks what must have come about by now. reachable: some daemon runs
-// and can reach etcd. active: some daemon acts under the claim that etcd holds.
-func (c *Checker) Tick(at time.Duration, reachable, active bool) {
-	if !reachable || active {
-		c.elected = at
-	}
-	if since := max(c.elected, c.faulted); at-since > c.bounds.Elect {
-		c.violated(ErrNoController, at, "none since %v", since.Round(time.Millisecond))
-	}
+// Tick checks what must have come about by now. fit are the daemon processes
+// that run and can reach etcd. active: one of them acts under the claim that
+// etcd holds.
+func (c *Checker) Tick(at time.Duration, fit []string, active bool) {
+	c.elected(at, fit, active)
 	c.converged(at)
 }
+
+// elected checks that there is an active controller (I6). It asks for none
+// before a process has been fit for long enough, but other faults do not count.
+func (c *Checker) elected(at time.Duration, fit []string, active bool) {
+	if active {
+		c.active = at
+	}
+	maps.DeleteFunc(c.fit, func(process string, _ time.Duration) bool { return !slices.Contains(fit, process) })
+	first := at
+	for _, process := range fit {
+		if _, known := c.fit[process]; !known {
+			c.fit[process] = at
+		}
+		first = min(first, c.fit[process])
+	}
+	since := max(c.active, first)
+	late := at-since > c.bounds.Elect
+	if late {
+		c.violated(ErrNoController, at, "none since %v", since.Round(time.Millisecond))
+	}
+	if late || active {
+		c.looks.Elected++
+	}
+}
+
+// Looks are how often I5 and I6 were looked at so far.
+func (c *Checker) Looks() Looks { return c.looks }

@@ -59,7 +59,7 @@ func (s *story) txn(changes ...store.Change) {
 // pass lets time go by with an active controller.
 func (s *story) pass(d time.Duration) {
 	s.at += d
-	s.c.Tick(s.at, true, true)
+	s.c.Tick(s.at, []string{"c1"}, true)
 }
 
 func (s *story) wins(e cluster.Epoch) {
@@ -166,8 +166,23 @@ func TestChecker(t *testing.T) {
 		{"a state that the broker has not heard", func(s *story) { s.block(1, 1, 1, 1, 1); s.pass(11 * time.Second) }, ErrNotConverged},
 		{"a process that has heard nothing", func(s *story) { s.c.Started(1); s.pass(11 * time.Second) }, ErrNotConverged},
 		{"a dead broker in the metadata", func(s *story) { s.alive(1, 2); s.pass(11 * time.Second) }, ErrNotConverged},
-		{"no controller", func(s *story) { s.at += 20 * time.Second; s.c.Tick(s.at, true, false) }, ErrNoController},
-		{"no controller, but no way to etcd either", func(s *story) { s.at += 20 * time.Second; s.c.Tick(s.at, false, false) }, nil},
+		{"no controller", func(s *story) { s.at += 20 * time.Second; s.c.Tick(s.at, []string{"c1"}, false) }, ErrNoController},
+		{"no controller, but no way to etcd either", func(s *story) { s.at += 20 * time.Second; s.c.Tick(s.at, nil, false) }, nil},
+		{"no controller over many faults", func(s *story) {
+			for range 6 {
+				s.at += time.Second
+				s.c.Faulted(s.at)
+				s.c.Tick(s.at, []string{"c1"}, false)
+			}
+		}, ErrNoController},
+		{"no controller, but every daemon is gone before it could be one", func(s *story) {
+			for _, process := range []string{"c2", "c1", "c2", "c1"} {
+				for range 4 {
+					s.at += time.Second
+					s.c.Tick(s.at, []string{process}, false)
+				}
+			}
+		}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newStory()
@@ -180,5 +195,37 @@ func TestChecker(t *testing.T) {
 				t.Errorf("found %v, want %v", found, tc.want)
 			}
 		})
+	}
+}
+
+// What is too early to judge is no look.
+func TestLooks(t *testing.T) {
+	s := newStory()
+	looked := func(what string, converged, elected bool) {
+		t.Helper()
+		was := s.c.Looks()
+		s.c.Tick(s.at, []string{"c1"}, elected)
+		now := s.c.Looks()
+		if now.Converged > was.Converged != converged || now.Elected > was.Elected != elected {
+			t.Errorf("%s: looks %+v after %+v", what, now, was)
+		}
+	}
+	looked("at the begin", false, true)
+	s.pass(11 * time.Second)
+	looked("at rest", true, true)
+	looked("the seat was just lost", true, false)
+	s.c.Faulted(s.at)
+	looked("after a fault", false, true)
+	s.pass(11 * time.Second)
+	s.block(1, 1, 1, 1, 1)
+	looked("after a change", false, true)
+	s.accept(1, 1, 1, fencing.Admitted)
+	s.pass(11 * time.Second)
+	looked("at rest again", true, true)
+	s.txn(del(testKeys.Broker(1)))
+	s.pass(11 * time.Second)
+	looked("without brokers", false, true)
+	if found := s.c.Violations(); len(found) > 0 {
+		t.Errorf("found %v", found)
 	}
 }

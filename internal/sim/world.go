@@ -70,12 +70,11 @@ type World struct {
 	faults int
 	topics int
 
-	lines    []string
-	hash     hashOf
-	births   int // of processes
-	spoiled  []spoiled
-	headless bool // the cluster key is spoiled
-	seen     map[string]int
+	lines   []string
+	hash    hashOf
+	births  int // of processes
+	spoiled []spoiled
+	seen    map[string]int
 }
 
 // profile is what a seed decides at once.
@@ -151,6 +150,8 @@ func Run(cfg Config) Report {
 			d.account()
 		}
 	}
+	looks := w.checker.Looks()
+	w.seen["look at I5"], w.seen["look at I6"] = looks.Converged, looks.Elected
 	return Report{
 		Seed: cfg.Seed, Steps: w.steps, Virtual: w.now, Terms: w.checker.history.epoch, Faults: w.faults, Seen: w.seen,
 		Hash: w.hash.Sum64(), Violations: w.checker.Violations(), Trace: w.lines,
@@ -175,15 +176,13 @@ func (w *World) begin() {
 
 // watchOver tells the checker who is active, now and then.
 func (w *World) watchOver() {
-	reachable, active := false, false
-	for i, d := range w.daemons {
-		if d == nil || !d.runs() {
-			continue
+	var fit []string
+	for _, d := range w.daemons {
+		if d != nil && d.runs() && d.reachesEtcd() {
+			fit = append(fit, d.name)
 		}
-		reachable = reachable || w.toEtcd[i].open() && w.noise == 0 && !w.etcd.model.NoSpace && !w.etcd.frozen && !w.headless
-		active = active || d.holdsSeat()
 	}
-	w.checker.Tick(w.now, reachable, active)
+	w.checker.Tick(w.now, fit, w.activeDaemon() != nil)
 	w.after(100*time.Millisecond, w.watchOver)
 }
 
