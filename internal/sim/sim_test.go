@@ -66,7 +66,7 @@ var mustSee = []string{
 	"claim guard failed", "block guard failed",
 	"call after its caller had given up", "call whose answer was lost",
 	"watch that was compacted away", "missed change that was healed",
-	"look at I5", "look at I6",
+	"look at I6",
 }
 
 // mostFailed is how many transactions may fail in one seed because somebody else

@@ -150,8 +150,7 @@ func Run(cfg Config) Report {
 			d.account()
 		}
 	}
-	looks := w.checker.Looks()
-	w.seen["look at I5"], w.seen["look at I6"] = looks.Converged, looks.Elected
+	w.seen["look at I6"] = w.checker.Looks().Elected // I5 is looked at by the settling too
 	return Report{
 		Seed: cfg.Seed, Steps: w.steps, Virtual: w.now, Terms: w.checker.history.epoch, Faults: w.faults, Seen: w.seen,
 		Hash: w.hash.Sum64(), Violations: w.checker.Violations(), Trace: w.lines,
