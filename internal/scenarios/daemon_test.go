@@ -45,6 +45,9 @@ type term struct {
 // daemonOption changes the configuration of a daemon.
 type daemonOption func(*daemon, *localcluster.DaemonConfig)
 
+// brief gives the daemon a lease that a test can wait for.
+var brief = withTTL(ttl)
+
 func withTTL(d time.Duration) daemonOption {
 	return func(_ *daemon, cfg *localcluster.DaemonConfig) { cfg.LeaseTTL = d }
 }
@@ -76,7 +79,7 @@ func (w *world) daemon(id string, opts ...daemonOption) *daemon {
 	w.t.Helper()
 	d := &daemon{w: w, faults: &etcdtest.Faults{}, toBrokers: &etcdtest.Faults{}}
 	cfg := localcluster.DaemonConfig{
-		ID: id, Cluster: clusterName, EtcdEndpoints: []string{w.etcd.Endpoint()}, LeaseTTL: ttl, Logger: w.logger(),
+		ID: id, Cluster: clusterName, EtcdEndpoints: []string{w.etcd.Endpoint()}, LeaseTTL: patient, Logger: w.logger(),
 	}
 	for _, o := range opts {
 		o(d, &cfg)

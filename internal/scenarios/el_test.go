@@ -62,9 +62,9 @@ func TestEL1StandbyLeaseDies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			a := w.daemon("a")
+			a := w.daemon("a", brief)
 			w.active(1, soon)
-			b := w.daemon("b", proxied())
+			b := w.daemon("b", proxied(), brief)
 			old := w.candidateLease("b", 0)
 			fault(w, b, old)
 			lease := w.candidateLease("b", old)
@@ -115,14 +115,14 @@ func TestEL3RestartWithinTTL(t *testing.T) {
 		t.Run(fmt.Sprint(others, " other"), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			a := w.daemon("a")
+			a := w.daemon("a", brief)
 			w.active(1, soon)
 			for i := range others {
 				w.candidateLease(w.daemon(fmt.Sprint("b", i)).ID, 0)
 			}
 			old := w.seatLease()
 			a.kill()
-			again := w.daemon("a")
+			again := w.daemon("a", brief)
 			next := w.active(2, takeover)
 			if w.epoch() != 2 || w.seatLease() == old {
 				t.Errorf("epoch %d, seat on lease %x", w.epoch(), w.seatLease())
@@ -143,9 +143,9 @@ func TestEL3RestartWithinTTL(t *testing.T) {
 func TestEL4SameID(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	first := w.daemon("a")
+	first := w.daemon("a", brief)
 	w.active(1, soon)
-	second := w.daemon("a")
+	second := w.daemon("a", brief)
 	for e := cluster.Epoch(1); e <= 3; e++ {
 		w.await("both name the duplicate", soon, func() bool { return first.names("same id") && second.names("same id") })
 		if _, ok := second.active(); ok || w.active(e, soon) != first || w.epoch() != e {
@@ -155,7 +155,7 @@ func TestEL4SameID(t *testing.T) {
 		if w.active(e+1, takeover) != second {
 			t.Fatal("the second did not follow")
 		}
-		first, second = second, w.daemon("a")
+		first, second = second, w.daemon("a", brief)
 	}
 
 	_, err := localcluster.StartDaemon(localcluster.DaemonConfig{
@@ -173,7 +173,7 @@ func TestEL5ContendsAgain(t *testing.T) {
 	w := newWorld(t)
 	daemons := map[string]*daemon{}
 	for _, id := range []string{"a", "b", "c"} {
-		daemons[id] = w.daemon(id)
+		daemons[id] = w.daemon(id, brief)
 	}
 	firstLoser := ""
 	lost := map[string]int{}
@@ -219,7 +219,7 @@ func TestEL6LossAndRegain(t *testing.T) {
 	rounds := 50
 	for range rounds {
 		w.revoke(w.seatLease()) // also while the next term begins
-		poll(time.Duration(rand.Int64N(int64(longOr(1500*time.Millisecond, 60*time.Millisecond)))), func() bool { return false })
+		pass(time.Duration(rand.Int64N(int64(longOr(1500*time.Millisecond, 60*time.Millisecond)))))
 		w.await("somebody holds the seat", soon, func() bool { return w.seatLease() != 0 })
 	}
 	won := d.history()
@@ -314,7 +314,7 @@ func encode(t *testing.T, m proto.Message) []byte {
 func TestEL8SlowLoad(t *testing.T) {
 	t.Parallel()
 	topics, failovers := longOr(20_000, 1_000), cluster.Epoch(longOr(5, 2))
-	w := newWorld(t, etcdtest.NoFsync())
+	w := newWorld(t)
 	w.preload(topics, 3)
 	slow := func(d *daemon, cfg *localcluster.DaemonConfig) {
 		proxied()(d, cfg)
@@ -371,7 +371,7 @@ func TestEL9StopInOrder(t *testing.T) {
 	t.Run("brokers hang", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
-		a := w.daemon("a")
+		a := w.daemon("a", brief)
 		w.active(1, soon)
 		w.daemon("b")
 		brokers := w.startBrokers(3)
@@ -408,7 +408,7 @@ func TestEL9StopInOrder(t *testing.T) {
 	t.Run("etcd is away", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
-		a := w.daemon("a", proxied())
+		a := w.daemon("a", proxied(), brief)
 		w.active(1, soon)
 		w.daemon("b")
 		w.startBrokers(3)

@@ -346,7 +346,7 @@ func TestEP5BrokerClaimsHigherEpoch(t *testing.T) {
 	t.Run("right", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
-		a := w.daemon("a", withTTL(10*time.Second)) // so that nothing else tells it soon
+		a := w.daemon("a") // with a long lease, so that nothing else tells it soon
 		w.active(1, soon)
 		brokers := w.startBrokers(3)
 		brokers[0].onApply(func(context.Context, broker.PartitionState) error { return errors.New("not now") }) // so that a has to say it again

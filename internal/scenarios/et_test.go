@@ -4,7 +4,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	etcdpb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/protobuf/proto"
@@ -49,14 +48,13 @@ func (w *world) inspect(d *daemon) {
 // guard. One that a deposed controller did not come to is done by the next.
 func TestET2LimitsOfTransactions(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, etcdtest.NoFsync())
-	const patient = 20 * time.Second // a busy machine must not be taken for a fault
-	daemons := []*daemon{w.daemon("a", withTTL(patient)), w.daemon("b", withTTL(patient))}
+	w := newWorld(t)
+	daemons := []*daemon{w.daemon("a", withTTL(2*patient)), w.daemon("b", withTTL(2*patient))}
 	for _, d := range daemons {
 		w.inspect(d)
 	}
 	w.active(1, soon)
-	brokers := w.startBrokers(4, withSession(patient))
+	brokers := w.startBrokers(4, withSession(2*patient))
 	w.create("many", 3_000, 3)
 	w.create("huge", longOr[int32](20_000, 5_000), 3)
 	w.createTopic(&pb.NewTopic{Name: "fine", Partitions: 700, ReplicationFactor: 3, BlockSize: 1})
@@ -95,7 +93,8 @@ func TestET2LimitsOfTransactions(t *testing.T) {
 	}
 	w.await("a part is written", soon, func() bool { return written()[claim.Epoch] })
 	w.revoke(w.seatLease())
-	w.active(claim.Epoch+1, soon)
+	w.seated(claim.Epoch+1, soon)
+	held.Remove() // whoever follows
 	w.await("broker 2 leads nothing", 2*limit, func() bool { return w.leads(2) == 0 && w.offline() == 0 })
 	w.converged(2 * limit)
 	if by := written(); !by[claim.Epoch] || !by[claim.Epoch+1] {

@@ -11,11 +11,11 @@ import (
 func TestEpochsCountTerms(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	a := w.daemon("a")
+	a := w.daemon("a", brief)
 	if got := w.active(1, soon); got != a || w.epoch() != 1 {
 		t.Fatalf("%s is active under epoch %d", got.ID, w.epoch())
 	}
-	w.daemon("b")
+	w.daemon("b", brief)
 	w.startBrokers(3)
 	w.create("orders", 4, 3)
 	w.converged(soon)
@@ -30,7 +30,7 @@ func TestEpochsCountTerms(t *testing.T) {
 	}
 	second.kill()
 	w.active(3, takeover)
-	w.daemon("c")
+	w.daemon("c", brief)
 	w.active(3, soon).stop()
 	w.active(4, soon)
 	if w.epoch() != 4 {

@@ -23,13 +23,12 @@ import (
 func TestSL1ShortContexts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	const patient = 4 * time.Second // a busy machine must not be taken for a fault
-	a := w.daemon("a", withTTL(patient))
+	a := w.daemon("a")
 	w.active(1, soon)
-	w.daemon("b", withTTL(patient))
+	w.daemon("b")
 	w.startBrokers(3)
 	claim, _ := w.seat()
-	pass(longOr(5*time.Minute, 2*patient))
+	pass(longOr(5*time.Minute, patient))
 	for i := range 100 {
 		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 		done := make(chan struct{})
@@ -44,7 +43,7 @@ func TestSL1ShortContexts(t *testing.T) {
 		<-done
 		cancel()
 	}
-	pass(patient)
+	pass(patient / 2)
 	if now, _ := w.seat(); now != claim || len(a.history()) != 1 {
 		t.Errorf("the seat changed: %+v, %+v", now, a.history())
 	}
@@ -64,7 +63,7 @@ func TestSL2LeaseRevoked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			a := w.daemon("a")
+			a := w.daemon("a", brief)
 			w.active(1, soon)
 			brokers := w.startBrokers(3)
 			w.create("orders", 4, 3)
@@ -230,7 +229,7 @@ func TestSL4AllLeasesRevoked(t *testing.T) {
 func TestSL5NothingLeaks(t *testing.T) {
 	// Not parallel: it counts goroutines.
 	w := newWorld(t)
-	daemons := []*daemon{w.daemon("a"), w.daemon("b")}
+	daemons := []*daemon{w.daemon("a", brief), w.daemon("b", brief)}
 	w.active(1, soon)
 	for _, d := range daemons {
 		w.candidateLease(d.ID, 0)
@@ -275,10 +274,9 @@ func TestSL5NothingLeaks(t *testing.T) {
 func TestSL6AbsurdTimes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	const patient = 4 * time.Second
-	w.daemon("a", withTTL(patient))
+	w.daemon("a")
 	w.active(1, soon)
-	w.daemon("b", withTTL(patient))
+	w.daemon("b")
 	w.candidateLease("b", 0)
 	w.startBrokers(3)
 	w.create("orders", 4, 3)
@@ -289,7 +287,7 @@ func TestSL6AbsurdTimes(t *testing.T) {
 		w.setTimes(ms)
 		w.converged(soon)
 	}
-	pass(patient)
+	pass(patient / 2)
 	if now, _ := w.seat(); now != claim || w.offline() != 0 {
 		t.Errorf("seat %+v after %+v, %d partitions offline", now, claim, w.offline())
 	}

@@ -19,15 +19,13 @@ func TestStuckActiveGivesUp(t *testing.T) {
 	t.Parallel()
 	stuck := map[string]struct {
 		begin func(w *world, d *daemon) (end func())
-		hung  bool // the loop cannot even say that its term is over
+		hung  bool          // the loop cannot even say that its term is over
+		ttl   time.Duration // 0: ttl
 	}{
-		"hung loop": {begin: hang, hung: true},
-		"writes unanswered": {begin: func(w *world, d *daemon) func() {
-			held := d.faults.Add(etcdtest.Rule{Effect: etcdtest.Hold, Method: "Txn", Match: writes(w.keys.Prefix())})
-			go func() { _, _ = w.tryCreate(w.call(), "payments", 4, 3) }()
-			<-held.Hit()
-			return held.Remove
-		}},
+		"hung loop":         {begin: hang, hung: true},
+		"writes unanswered": {begin: holdWrites},
+		// A call is given up before half of this lease has passed.
+		"writes unanswered, long lease": {begin: holdWrites, ttl: 7 * time.Second},
 		"watch silent": {begin: func(w *world, d *daemon) func() {
 			silent := d.faults.Add(etcdtest.Rule{Effect: etcdtest.HoldReply, Method: "Watch"})
 			w.put(w.keys.Node(7), encode(w.t, &pb.NodeRecord{NodeUuid: "node-7"})) // on an idle cluster nothing is missed
@@ -41,7 +39,10 @@ func TestStuckActiveGivesUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			a := w.daemon("a")
+			if s.ttl == 0 {
+				s.ttl = ttl
+			}
+			a := w.daemon("a", withTTL(s.ttl))
 			w.active(1, soon)
 			b := w.daemon("b")
 			w.candidateLease("b", 0)
@@ -53,14 +54,14 @@ func TestStuckActiveGivesUp(t *testing.T) {
 			begin := time.Now()
 			end := s.begin(w, a)
 			defer end()
-			if w.active(2, takeover) != b {
+			if w.active(2, s.ttl+3*time.Second) != b {
 				t.Fatal("b did not follow")
 			}
 			gone, _ := w.tape.leftSeat(claim.Rev)
 			if !s.hung {
 				gone = a.history()[0].ended
 			}
-			if d := gone.Sub(begin); d > ttl+time.Second {
+			if d := gone.Sub(begin); d > s.ttl+time.Second {
 				t.Errorf("the seat was given up after %v", d)
 			}
 			if s.hung {
@@ -77,6 +78,14 @@ func TestStuckActiveGivesUp(t *testing.T) {
 			}
 		})
 	}
+}
+
+// holdWrites keeps back all that the daemon writes, and makes it write.
+func holdWrites(w *world, d *daemon) (end func()) {
+	held := d.faults.Add(etcdtest.Rule{Effect: etcdtest.Hold, Method: "Txn", Match: writes(w.keys.Prefix())})
+	go func() { _, _ = w.tryCreate(w.call(), "payments", 4, 3) }()
+	<-held.Hit()
+	return held.Remove
 }
 
 // hang blocks the daemon's loop in a callback.

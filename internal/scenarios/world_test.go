@@ -21,13 +21,16 @@ import (
 
 const (
 	clusterName = "test"
-	// ttl is the lease of daemons, unless a test says otherwise.
+	// ttl is the lease of daemons that are to lose it by silence, and of those
+	// that are processes.
 	ttl = 2 * time.Second
+	// patient is the lease of all others: a busy machine is no fault.
+	patient = 10 * time.Second
 	// takeover is how long it may take until another daemon is active after
 	// one was killed, with what a busy machine adds.
 	takeover = ttl + 3*time.Second
 	// soon is for what needs no lease to expire.
-	soon = 5 * time.Second
+	soon = 10 * time.Second
 	// limit is for what only has to come true at last.
 	limit = 30 * time.Second
 )
@@ -51,6 +54,7 @@ type world struct {
 
 func newWorld(t *testing.T, opts ...etcdtest.Option) *world {
 	t.Helper()
+	opts = append(opts, etcdtest.NoFsync()) // nothing here restarts etcd
 	w := &world{t: t, etcd: etcdtest.Start(t, opts...), keys: cluster.KeysOf(clusterName), log: &logBuffer{}, made: map[string]bool{}}
 	w.client = w.etcd.Client(t)
 	w.store = etcdstore.New(w.client)
