@@ -21,16 +21,30 @@ func (w *World) overwriteSeat() {
 	})
 }
 
-// editEpoch raises the epoch key or, in other seeds, deletes it. Both would be
-// a lie that nobody can see through: brokers hear of an epoch that no term had.
+// editEpoch raises the epoch key, takes it to where no epoch is believed, or
+// deletes it.
 func (w *World) editEpoch() {
 	w.rewrite(w.keys.ControllerEpoch(), func(kv store.KV) store.Op {
-		if w.p.loseEpoch {
+		e := pick(w, w.forged(), cluster.MaxEpoch, 0)
+		if e == 0 {
 			return store.Delete(kv.Key)
 		}
-		e := max(w.checker.history.epoch, w.checker.history.key) + 1 + cluster.Epoch(w.rng.IntN(3))
 		return store.Put(kv.Key, cluster.Encode(&pb.EpochRecord{Epoch: int64(e)}))
 	})
+}
+
+// forged is an epoch that no term has had yet.
+func (w *World) forged() cluster.Epoch {
+	return max(w.checker.history.epoch, w.checker.history.key) + 1 + cluster.Epoch(w.rng.IntN(3))
+}
+
+// forgeTerm writes the history of a term that nobody has won.
+func (w *World) forgeTerm() {
+	e := pick(w, w.forged(), cluster.MaxEpoch)
+	r := &pb.TermRecord{Epoch: int64(e), Controller: "operator"}
+	if _, err := w.etcd.byHand(store.Txn{Then: []store.Op{store.Put(w.keys.Term(e), cluster.Encode(r))}}); err != nil {
+		w.tracef("by hand: %v", err)
+	}
 }
 
 // rewrite changes a key by hand, if it exists, and returns the revision.
@@ -78,9 +92,6 @@ func (w *World) spoil() {
 		return
 	}
 	kv := pick(w, kvs...)
-	if kv.Key == w.keys.ControllerEpoch() && !w.p.loseEpoch {
-		return
-	}
 	w.replace(kv, []byte(unreadable))
 }
 
@@ -117,7 +128,14 @@ func (w *World) repair(s spoiled) {
 }
 
 // editBlock gives a partition another leader, or a smaller ISR, by hand.
-func (w *World) editBlock() {
+func (w *World) editBlock() { w.changeBlock(func(*cluster.Partition) {}) }
+
+// forgeBlock does so in the name of a term that nobody has won.
+func (w *World) forgeBlock() {
+	w.changeBlock(func(p *cluster.Partition) { p.ControllerEpoch = w.forged() })
+}
+
+func (w *World) changeBlock(change func(*cluster.Partition)) {
 	im := w.truth()
 	all := partitionsOf(im)
 	if len(all) == 0 {
@@ -131,6 +149,7 @@ func (w *World) editBlock() {
 	}
 	p.LeaderEpoch++
 	p.PartitionEpoch++
+	change(&p)
 	block := cluster.BlockOf(id, im.TopicByID(id.Topic).BlockSize())
 	value := im.Block(block).With(map[int32]*cluster.Partition{id.Index: &p}).Encode()
 	w.rewrite(w.keys.Block(block), func(kv store.KV) store.Op { return store.Put(kv.Key, value) })

@@ -41,6 +41,8 @@ var allFaults = []fault{
 	{"etcd without space", (*World).fillEtcd},
 	{"etcd frozen", (*World).freezeEtcd},
 	{"broker drained", (*World).drain},
+	{"term forged", (*World).forgeTerm},
+	{"block forged", (*World).forgeBlock},
 }
 
 // strike lets one fault happen, and sets the next.

@@ -152,7 +152,7 @@ func (c *Checker) takeSeat(t transaction) {
 
 func epochOf(ch store.Change) cluster.Epoch {
 	var r pb.EpochRecord
-	if ch.Deleted || proto.Unmarshal(ch.KV.Value, &r) != nil {
+	if ch.Deleted || proto.Unmarshal(ch.KV.Value, &r) != nil || r.GetEpoch() >= int64(cluster.MaxEpoch) {
 		return 0
 	}
 	return cluster.Epoch(r.GetEpoch())

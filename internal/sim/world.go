@@ -85,7 +85,6 @@ type profile struct {
 	compare   time.Duration // between two compares; 0: none, so that nothing but the watch brings the image up to date
 	blockSize int32
 	oneID     bool // all daemons have the same id
-	loseEpoch bool // who edits the epoch key deletes it
 	rhythm    time.Duration
 	chaos     time.Duration
 	faults    []fault
@@ -98,7 +97,6 @@ func (w *World) draw() profile {
 		latency:   pick(w, 200*time.Microsecond, 2*time.Millisecond, 20*time.Millisecond),
 		blockSize: cluster.DefaultBlockSize,
 		oneID:     w.chance(0.1),
-		loseEpoch: w.chance(0.5),
 		rhythm:    pick(w, 300*time.Millisecond, time.Second, 3*time.Second, 15*time.Second),
 	}
 	p.chaos = 20*time.Second + w.upTo(20*time.Second) + 5*p.rhythm
