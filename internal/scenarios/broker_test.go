@@ -178,7 +178,7 @@ func (w *world) tryCreate(ctx context.Context, name string, partitions, rf int32
 	}
 	var last error
 	for n := 0; ctx.Err() == nil; n++ {
-		limited, cancel := context.WithTimeout(ctx, soon) // it may be the one that hangs
+		limited, cancel := context.WithTimeout(ctx, 3*time.Second) // it may be the one that hangs
 		resp, err := w.someAdmin(n).CreateTopics(limited, req)
 		cancel()
 		switch {
