@@ -11,7 +11,7 @@ import (
 )
 
 // within is how many seeds it may take to notice that a safety part is missing.
-const within = 50
+const within = 200
 
 // A safety part that could be missing without anybody noticing is either not
 // needed or not tested.
