@@ -34,8 +34,8 @@ type simDaemon struct {
 	requests int64
 	replies  map[int64]func(rpc.Answer)
 	waiters  []waiter
-	calls    []*rpcCall // that it serves
-	known    map[string]store.Rev
+	calls    []*rpcCall                     // that it serves
+	answered map[cluster.PartitionID]epochs // the highest that it told a leader
 }
 
 // waiter waits for something in the image.
@@ -54,10 +54,10 @@ func (w *World) startDaemon(i int) {
 	d := &simDaemon{
 		process: process{w: w, name: fmt.Sprintf("%s#%d", id, w.births)},
 		index:   i, id: id, endpoint: id,
-		uptime:  w.now - w.upTo(time.Hour),
-		streams: map[rpc.StreamID]*stream{},
-		replies: map[int64]func(rpc.Answer){},
-		known:   map[string]store.Rev{},
+		uptime:   w.now - w.upTo(time.Hour),
+		streams:  map[rpc.StreamID]*stream{},
+		replies:  map[int64]func(rpc.Answer){},
+		answered: map[cluster.PartitionID]epochs{},
 	}
 	if w.p.oneID {
 		d.id = "c"

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"strings"
 	"time"
 
 	"github.com/controllerd/controllerd/controller"
@@ -21,16 +20,7 @@ func (d *simDaemon) commit(a controller.Commit, allowed bool) {
 		d.post(controller.Committed{Chunk: a.Chunk, Err: rpc.ErrQuiet})
 		return
 	}
-	txn := a.Txn
-	if d.w.cfg.Loop.Settled.IsOpen() {
-		txn = d.trusting(txn)
-	}
-	cancel := d.txn(txn, func(res store.Result, err error) {
-		if err == nil && res.Succeeded {
-			for _, op := range txn.Then {
-				d.known[op.Key] = res.Rev
-			}
-		}
+	cancel := d.txn(a.Txn, func(res store.Result, err error) {
 		d.post(controller.Committed{Chunk: a.Chunk, Result: res, Err: err})
 	})
 	d.cancels = append(d.cancels, cancel)
@@ -43,20 +33,6 @@ func (d *simDaemon) txn(txn store.Txn, done func(store.Result, error)) (cancel f
 		d.w.tracef("txn of %s: %s: succeeded %v at %d, %v", d.name, d.w.txnText(txn), res.Succeeded, res.Rev, err)
 		return res, err
 	}, done)
-}
-
-// trusting compares blocks with the revisions that the daemon's own writes got,
-// where they are newer than the image: what a controller would do that goes on
-// from the replies, without waiting for the image.
-func (d *simDaemon) trusting(txn store.Txn) store.Txn {
-	conds := make([]store.Cond, len(txn.If))
-	for i, c := range txn.If {
-		if c.Field == store.ModRev && strings.HasPrefix(c.Key, d.w.keys.Prefix()+"partitions/") {
-			c.Rev = max(c.Rev, d.known[c.Key])
-		}
-		conds[i] = c
-	}
-	return store.Txn{If: conds, Then: txn.Then}
 }
 
 func (d *simDaemon) elect(a election.Action) {

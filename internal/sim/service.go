@@ -192,7 +192,9 @@ func (d *simDaemon) renew(c *rpcCall, r *pb.RenewSessionRequest) {
 // decide serves a call that only the active decides: a standby passes it on
 // once.
 func (d *simDaemon) decide(c *rpcCall, r rpc.Request, passOn bool) {
+	answered := d.asking(r)
 	d.submit(r, func(a rpc.Answer) {
+		answered(a)
 		to := d.activeIndex()
 		if rpc.ReasonOf(a.Err) != cluster.NotController || !passOn || to < 0 {
 			c.reply(a.Response, a.Err)
