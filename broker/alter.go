@@ -73,22 +73,29 @@ func entryOf(c IsrChange) *pb.AlterPartitionEntry {
 // alterResults are the answers in the order of the changes. A change that the
 // response does not mention was not attempted.
 func alterResults(changes []IsrChange, resp *pb.AlterPartitionResponse) []IsrResult {
-	answers := map[cluster.PartitionID]*pb.AlterPartitionResult{}
+	answers := alterAnswers(resp)
+	out := make([]IsrResult, len(changes))
+	for i, c := range changes {
+		r, ok := answers[c.Partition]
+		if !ok {
+			r = IsrResult{Partition: c.Partition, Reason: cluster.OperationNotAttempted, Message: "no answer for the partition"}
+		}
+		out[i] = r
+	}
+	return out
+}
+
+func alterAnswers(resp *pb.AlterPartitionResponse) map[cluster.PartitionID]IsrResult {
+	answers := map[cluster.PartitionID]IsrResult{}
 	for _, t := range resp.GetTopics() {
-		id, err := cluster.TopicIDFrom(t.GetTopicId())
+		topic, err := cluster.TopicIDFrom(t.GetTopicId())
 		if err != nil {
 			continue
 		}
 		for _, p := range t.GetPartitions() {
-			answers[cluster.PartitionID{Topic: id, Index: p.GetPartition()}] = p
+			id := cluster.PartitionID{Topic: topic, Index: p.GetPartition()}
+			answers[id] = IsrResult{Partition: id, Reason: cluster.Reason(p.GetError()), Message: p.GetMessage(), State: p.GetState()}
 		}
 	}
-	out := make([]IsrResult, len(changes))
-	for i, c := range changes {
-		out[i] = IsrResult{Partition: c.Partition, Reason: cluster.OperationNotAttempted, Message: "no answer for the partition"}
-		if a := answers[c.Partition]; a != nil {
-			out[i].Reason, out[i].Message, out[i].State = cluster.Reason(a.GetError()), a.GetMessage(), a.GetState()
-		}
-	}
-	return out
+	return answers
 }

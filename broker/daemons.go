@@ -18,6 +18,36 @@ func backoff(n int, rng *rand.Rand) time.Duration {
 	return d/2 + time.Duration(rng.Int64N(int64(d/2)+1))
 }
 
+const (
+	minAlterBackoff = 10 * time.Millisecond
+	maxAlterBackoff = time.Second
+)
+
+// course is how attempts at an AlterPartition follow each other. A leader
+// waits for them, and a failover of the controller is over within
+// milliseconds, so they come faster than renewals.
+type course struct {
+	at      string // the daemon to ask, empty if any
+	n       int    // pauses so far
+	hurried bool   // the last attempt followed without a pause
+	rng     *rand.Rand
+}
+
+// after is how long to wait after an attempt failed. A daemon that names the
+// active one sends us there at once, but not twice in a row: two daemons may
+// each believe that it is the other one.
+func (c *course) after(err error) time.Duration {
+	c.at = activeOf(err)
+	if c.at != "" && !c.hurried {
+		c.hurried = true
+		return 0
+	}
+	c.hurried = false
+	d := min(minAlterBackoff<<min(c.n, 10), maxAlterBackoff)
+	c.n++
+	return d/2 + time.Duration(c.rng.Int64N(int64(d/2)+1))
+}
+
 // daemons are those that can be asked, the one to ask next first.
 type daemons struct {
 	configured []string

@@ -23,26 +23,39 @@ var (
 	ErrRejected = errors.New("registration rejected")
 	// ErrKilled: Kill was called. Returned by Wait.
 	ErrKilled = errors.New("broker was killed")
-	// ErrClosed: the broker has stopped. Returned by AlterPartition, and the
-	// cause of the end of handlers' contexts.
+	// ErrClosed: the broker has stopped. Returned by AlterPartition and
+	// ProposeISR, and the cause of the end of handlers' contexts.
 	ErrClosed = errors.New("broker is closed")
+	// ErrOvertaken: a newer proposal of the same partition took the place of
+	// this one. Passed to the callback of ProposeISR.
+	ErrOvertaken = errors.New("a newer proposal took the place of this one")
 	// ErrStorage: a log directory failed. Returned by handlers.
 	ErrStorage = errors.New("storage failed")
 )
 
 // ReasonOf is Kafka's name of the error that a daemon answered with, empty if
 // it gave none.
-func ReasonOf(err error) cluster.Reason {
+func ReasonOf(err error) cluster.Reason { return cluster.Reason(infoOf(err).GetReason()) }
+
+func infoOf(err error) *errdetails.ErrorInfo {
 	s, ok := status.FromError(err)
 	if !ok {
-		return ""
+		return nil
 	}
 	for _, d := range s.Details() {
 		if info, ok := d.(*errdetails.ErrorInfo); ok && info.GetDomain() == cluster.ErrorDomain {
-			return cluster.Reason(info.GetReason())
+			return info
 		}
 	}
-	return ""
+	return nil
+}
+
+// activeOf is where the active daemon is, if the error says so.
+func activeOf(err error) string {
+	if ReasonOf(err) != cluster.NotController {
+		return ""
+	}
+	return infoOf(err).GetMetadata()["endpoint"]
 }
 
 // advice is what to do after a call of the session.

@@ -35,12 +35,13 @@ type Broker struct {
 
 	// mu makes one step of a verdict and of what it starts. It is never held
 	// while something can block.
-	mu       sync.Mutex
-	gate     *fencing.Gate
-	workers  workers
-	metadata metadata
-	streams  map[*outbox]struct{} // that are open
-	again    chan struct{}        // closed when all of them have to end
+	mu        sync.Mutex
+	gate      *fencing.Gate
+	workers   workers
+	metadata  metadata
+	streams   map[*outbox]struct{} // that are open
+	again     chan struct{}        // closed when all of them have to end
+	proposals proposals
 }
 
 // Run runs a broker until the context ends; see Wait for what it returns.

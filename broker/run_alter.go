@@ -48,15 +48,9 @@ func (b *Broker) AlterPartition(ctx context.Context, changes []IsrChange) ([]Isr
 }
 
 func (b *Broker) alter(ctx context.Context, req *pb.AlterPartitionRequest) (*pb.AlterPartitionResponse, error) {
-	rng := newRand()
-	for n := 0; ; n++ {
-		hello := b.hello()
-		req.ClusterUuid, req.BrokerId, req.BrokerEpoch = hello.GetClusterUuid(), hello.GetBrokerId(), hello.GetBrokerEpoch()
-		var resp *pb.AlterPartitionResponse
-		err := b.pool.call(ctx, alterTimeout, func(ctx context.Context, c *grpc.ClientConn) (err error) {
-			resp, err = pb.NewBrokerServiceClient(c).AlterPartition(ctx, req)
-			return err
-		})
+	c := course{rng: newRand()}
+	for {
+		resp, err := b.alterOnce(ctx, c.at, req)
 		switch {
 		case err == nil:
 			return resp, nil
@@ -65,16 +59,31 @@ func (b *Broker) alter(ctx context.Context, req *pb.AlterPartitionRequest) (*pb.
 		case !retriable(err) && ReasonOf(err) != cluster.NotController:
 			return nil, err
 		}
-		if pause(ctx, backoff(n, rng)) != nil {
+		if pause(ctx, c.after(err)) != nil {
 			return nil, context.Cause(ctx)
 		}
 	}
+}
+
+// alterOnce makes one attempt, as the incarnation that the broker is now.
+func (b *Broker) alterOnce(ctx context.Context, at string, req *pb.AlterPartitionRequest) (resp *pb.AlterPartitionResponse, err error) {
+	hello := b.hello()
+	req.ClusterUuid, req.BrokerId, req.BrokerEpoch = hello.GetClusterUuid(), hello.GetBrokerId(), hello.GetBrokerEpoch()
+	err = b.pool.callAt(ctx, at, alterTimeout, func(ctx context.Context, c *grpc.ClientConn) (err error) {
+		resp, err = pb.NewBrokerServiceClient(c).AlterPartition(ctx, req)
+		return err
+	})
+	return resp, err
 }
 
 // adopt takes in committed ISRs and tells the handler.
 func (b *Broker) adopt(results []IsrResult) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.adoptLocked(results)
+}
+
+func (b *Broker) adoptLocked(results []IsrResult) {
 	for _, r := range results {
 		if r.Reason != "" || r.State == nil {
 			continue

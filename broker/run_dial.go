@@ -28,6 +28,7 @@ type pool struct {
 	mu      sync.Mutex
 	closed  bool
 	daemons *daemons
+	active  string // the last that was asked by name
 	conns   map[string]*grpc.ClientConn
 }
 
@@ -48,7 +49,13 @@ func newRand() *rand.Rand { return rand.New(rand.NewPCG(rand.Uint64(), rand.Uint
 // call makes one call to the daemon whose turn it is, within the timeout. After
 // a failure the next call goes to another one.
 func (p *pool) call(ctx context.Context, timeout time.Duration, f func(context.Context, *grpc.ClientConn) error) error {
-	addr, conn, err := p.current()
+	return p.callAt(ctx, "", timeout, f)
+}
+
+// callAt is call at a certain daemon, which need not be one of the list; empty:
+// the one whose turn it is.
+func (p *pool) callAt(ctx context.Context, addr string, timeout time.Duration, f func(context.Context, *grpc.ClientConn) error) error {
+	addr, conn, err := p.conn(addr)
 	if err != nil {
 		return err
 	}
@@ -64,13 +71,17 @@ func (p *pool) call(ctx context.Context, timeout time.Duration, f func(context.C
 	return fmt.Errorf("daemon %s: %w", addr, err)
 }
 
-func (p *pool) current() (string, *grpc.ClientConn, error) {
+func (p *pool) conn(addr string) (string, *grpc.ClientConn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return "", nil, ErrClosed
 	}
-	addr := p.daemons.current()
+	if addr == "" {
+		addr = p.daemons.current()
+	} else {
+		p.active = addr
+	}
 	conn := p.conns[addr]
 	if conn == nil {
 		var err error
@@ -95,7 +106,7 @@ func (p *pool) learn(endpoints []string) {
 	defer p.mu.Unlock()
 	p.daemons.learn(endpoints)
 	for addr, conn := range p.conns {
-		if !p.daemons.knows(addr) {
+		if addr != p.active && !p.daemons.knows(addr) {
 			conn.Close() // fails only when closed already
 			delete(p.conns, addr)
 		}

@@ -10,12 +10,8 @@ import (
 	"github.com/controllerd/controllerd/broker"
 )
 
-const (
-	// DefaultCaughtUpAfter is how long a follower takes to catch up.
-	DefaultCaughtUpAfter = time.Second
-	// alterTimeout bounds one request. The next tick decides anew.
-	alterTimeout = 10 * time.Second
-)
+// DefaultCaughtUpAfter is how long a follower takes to catch up.
+const DefaultCaughtUpAfter = time.Second
 
 // Config is a broker and how it behaves.
 type Config struct {
@@ -97,8 +93,7 @@ func (h *handler) UpdateMetadata(u broker.MetadataUpdate) {
 	h.leader.setLive(u.Live)
 }
 
-// lead asks for the changes that are due, all in one request, until the broker
-// has stopped.
+// lead proposes the changes that are due, until the broker has stopped.
 func (h *handler) lead(b *broker.Broker, log *slog.Logger) {
 	tick := time.NewTicker(min(max(h.leader.after/4, 10*time.Millisecond), 250*time.Millisecond))
 	defer tick.Stop()
@@ -111,23 +106,19 @@ func (h *handler) lead(b *broker.Broker, log *slog.Logger) {
 		h.mu.Lock()
 		changes := h.leader.due(time.Now())
 		h.mu.Unlock()
-		if err := h.ask(b, changes); err != nil && !errors.Is(err, broker.ErrClosed) {
-			log.Warn("cannot report followers that caught up", "partitions", len(changes), "error", err)
+		for _, c := range changes {
+			if err := b.ProposeISR(c, func(r broker.IsrResult, err error) { h.answered(c, r, err, log) }); err != nil {
+				return // the broker stops
+			}
 		}
 	}
 }
 
-func (h *handler) ask(b *broker.Broker, changes []broker.IsrChange) error {
-	ctx, cancel := context.WithTimeout(context.Background(), alterTimeout)
-	defer cancel()
-	results, err := b.AlterPartition(ctx, changes)
-	if err != nil {
-		return err
+func (h *handler) answered(c broker.IsrChange, r broker.IsrResult, err error, log *slog.Logger) {
+	if err != nil && !errors.Is(err, broker.ErrClosed) {
+		log.Warn("cannot report followers that caught up", "partition", c.Partition, "error", err)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for i, r := range results {
-		h.leader.answered(changes[i], r)
-	}
-	return nil
+	h.leader.answered(c, r, err)
 }

@@ -8,9 +8,6 @@ import (
 	"github.com/controllerd/controllerd/cluster"
 )
 
-// maxChanges keeps a request well below gRPC's limit of 4 MiB.
-const maxChanges = 5000
-
 // leader knows the partitions that the broker leads and that somebody is
 // missing from, and since when each of those is back.
 type leader struct {
@@ -22,7 +19,8 @@ type leader struct {
 
 type led struct {
 	state   broker.PartitionState
-	settled bool // a request about this state was decided: wait for the next
+	asked   bool // a proposal is not decided yet
+	settled bool // a proposal about this state was decided: wait for the next
 	back    map[cluster.BrokerID]sighting
 }
 
@@ -47,7 +45,7 @@ func (l *leader) apply(s broker.PartitionState) {
 		p = &led{back: map[cluster.BrokerID]sighting{}}
 		l.led[s.Partition] = p
 	}
-	p.state, p.settled = s, false
+	p.state, p.asked, p.settled = s, false, false
 	for _, id := range s.ISR {
 		delete(p.back, id)
 	}
@@ -61,16 +59,17 @@ func (l *leader) setLive(live []broker.LiveBroker) {
 	}
 }
 
-// due are the changes to ask for now, in order of partition.
+// due are the changes to propose now, in order of partition.
 func (l *leader) due(now time.Time) []broker.IsrChange {
 	var out []broker.IsrChange
 	for _, p := range l.led {
-		if caughtUp := l.caughtUp(p, now); len(caughtUp) > 0 && !p.settled {
+		if caughtUp := l.caughtUp(p, now); len(caughtUp) > 0 && !p.asked && !p.settled {
+			p.asked = true
 			out = append(out, l.change(p, caughtUp))
 		}
 	}
 	slices.SortFunc(out, func(a, b broker.IsrChange) int { return a.Partition.Compare(b.Partition) })
-	return out[:min(len(out), maxChanges)]
+	return out
 }
 
 // caughtUp are the replicas outside the ISR that have been back long enough.
@@ -110,10 +109,15 @@ func (l *leader) change(p *led, join []cluster.BrokerID) broker.IsrChange {
 // answered takes in what became of a change. One that is committed, or that
 // was decided from an old state, waits for the next state; any other refusal
 // is put to the test again after the time that catching up takes.
-func (l *leader) answered(c broker.IsrChange, r broker.IsrResult) {
+func (l *leader) answered(c broker.IsrChange, r broker.IsrResult, err error) {
 	p := l.led[c.Partition]
 	if p == nil || p.state.LeaderEpoch != c.LeaderEpoch || p.state.PartitionEpoch != c.PartitionEpoch {
 		return // the next state is here already
+	}
+	p.asked = false
+	if err != nil {
+		clear(p.back)
+		return
 	}
 	switch r.Reason {
 	case "", cluster.InvalidUpdateVersion, cluster.FencedLeaderEpoch:

@@ -53,7 +53,7 @@ func TestFollowerCatchesUp(t *testing.T) {
 	if len(got) != 1 || !slices.Equal(members(got[0]), want) || got[0].LeaderEpoch != 1 || got[0].PartitionEpoch != 1 {
 		t.Fatalf("after a second: %+v", got)
 	}
-	l.answered(got[0], broker.IsrResult{})
+	l.answered(got[0], broker.IsrResult{}, nil)
 	if got := l.due(at(5000)); len(got) != 0 {
 		t.Fatalf("asked again for what is committed: %v", got)
 	}
@@ -97,7 +97,7 @@ func TestRefused(t *testing.T) {
 			l.apply(state(0, 1, 1, 1))
 			l.due(at(0))
 			c := l.due(at(1000))[0]
-			l.answered(c, broker.IsrResult{Reason: reason})
+			l.answered(c, broker.IsrResult{Reason: reason}, nil)
 			if got := l.due(at(1001)); len(got) != 0 {
 				t.Error("asked again at once")
 			}
@@ -105,13 +105,17 @@ func TestRefused(t *testing.T) {
 				t.Errorf("asked again after a second: %v", got)
 			}
 			l.apply(state(0, 1, 2, 1))
-			l.due(at(3000))
-			if got := l.due(at(4000)); len(got) != 1 || got[0].PartitionEpoch != 2 {
+			got := append(l.due(at(3000)), l.due(at(4000))...)
+			if len(got) != 1 || got[0].PartitionEpoch != 2 {
 				t.Errorf("after the next state: %v", got)
 			}
-			l.answered(c, broker.IsrResult{Reason: reason}) // late
-			if got := l.due(at(4001)); len(got) != 1 {
-				t.Error("a late answer about an old state stopped the leader")
+			l.answered(c, broker.IsrResult{Reason: reason}, nil) // late
+			if p := l.led[c.Partition]; p.settled || !p.asked {
+				t.Error("a late answer about an old state was taken for one about the new")
+			}
+			l.answered(got[0], broker.IsrResult{}, broker.ErrOvertaken)
+			if got := append(l.due(at(5000)), l.due(at(6000))...); len(got) != 1 {
+				t.Errorf("after a proposal that was not decided: %v", got)
 			}
 		})
 	}
@@ -134,5 +138,5 @@ func TestOnlyWhatItLeads(t *testing.T) {
 			t.Error("asks for a partition that another broker leads")
 		}
 	}
-	l.answered(broker.IsrChange{}, broker.IsrResult{}) // of a partition that it no longer leads
+	l.answered(broker.IsrChange{}, broker.IsrResult{}, nil) // of a partition that it no longer leads
 }
