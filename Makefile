@@ -3,6 +3,8 @@
 # How many seeds sim plays, and how long sim and each package of faults may take.
 SEEDS ?= 300
 TIMEOUT ?= 30m
+# How long each fuzz target runs.
+FOR ?= 5s
 
 GENERATORS := bin/tools/buf bin/tools/protoc-gen-go bin/tools/protoc-gen-go-grpc
 
@@ -12,7 +14,7 @@ SAY_RACE = @echo "race detector: $(if $(RACE),on,off (no C compiler found))"
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run build test faults sim bench proto proto-check lint tidy-check split-brain smoke verify clean
+.PHONY: help run build test faults sim bench proto proto-check lint tidy-check split-brain smoke fuzz verify clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,7 +68,10 @@ split-brain: ## two daemons that both think they are active, and what comes of i
 smoke: build ## twenty seconds of a whole cluster whose controllers and brokers are killed
 	bin/controllerd dev --for 20s --kill-active-every 5s --kill-broker-every 7s -o json
 
-verify: lint proto-check tidy-check test sim split-brain smoke ## all that must pass before a change lands
+fuzz: ## every fuzz target, FOR=60s each
+	scripts/fuzz.sh $(FOR)
+
+verify: lint proto-check tidy-check test sim split-brain smoke fuzz ## all that must pass before a change lands
 
 clean: ## remove bin/
 	rm -rf bin
