@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"fmt"
+	"strings"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -45,8 +46,12 @@ func ErrorWithCode(code codes.Code, reason cluster.Reason, format string, args .
 }
 
 func withInfo(s *status.Status, reason cluster.Reason, metadata map[string]string) error {
+	clean := make(map[string]string, len(metadata))
+	for name, value := range metadata { // a value that is not UTF-8 would cost the reason
+		clean[name] = strings.ToValidUTF8(value, "?")
+	}
 	if d, err := s.WithDetails(&errdetails.ErrorInfo{
-		Reason: string(reason), Domain: cluster.ErrorDomain, Metadata: metadata,
+		Reason: string(reason), Domain: cluster.ErrorDomain, Metadata: clean,
 	}); err == nil {
 		s = d
 	}

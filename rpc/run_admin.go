@@ -14,9 +14,6 @@ type adminService struct {
 	fwd  *forwarder
 }
 
-// maxReason bounds what an operator may write into the history, in bytes.
-const maxReason = 1024
-
 // look answers from the image, once etcd has been read: an image of nothing
 // would say that nothing exists.
 func look[T any](ctx context.Context, core Core, fn func(View) (T, error)) (T, error) {
@@ -40,7 +37,10 @@ func lookAtAny[T any](ctx context.Context, core Core, fn func(View) (T, error)) 
 
 func (s *adminService) CreateTopics(ctx context.Context, r *pb.CreateTopicsRequest) (*pb.CreateTopicsResponse, error) {
 	if len(r.GetTopics()) == 0 {
-		return nil, Error(cluster.InvalidRequest, nil, "the request names no topic")
+		return nil, bad("the request names no topic")
+	}
+	if err := checkTexts(text{"request id", r.GetRequestId()}); err != nil {
+		return nil, err
 	}
 	resp, err := s.core.Submit(ctx, CreateTopics{r})
 	if ReasonOf(err) == cluster.NotController {
@@ -52,8 +52,8 @@ func (s *adminService) CreateTopics(ctx context.Context, r *pb.CreateTopicsReque
 }
 
 func (s *adminService) ResignController(ctx context.Context, r *pb.ResignControllerRequest) (*pb.ResignControllerResponse, error) {
-	if n := len(r.GetReason()); n > maxReason {
-		return nil, Error(cluster.InvalidRequest, nil, "reason of %d bytes, want at most %d", n, maxReason)
+	if err := checkTexts(text{"reason", r.GetReason()}); err != nil {
+		return nil, err
 	}
 	resp, err := s.core.Submit(ctx, Resign{Reason: r.GetReason()})
 	if ReasonOf(err) == cluster.NotController {

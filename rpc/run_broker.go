@@ -121,63 +121,87 @@ next:
 	return out
 }
 
+// RenewSession renews the lease of the broker's key, and of nothing else: the
+// caller's is compared with it first.
 func (s *brokerService) RenewSession(ctx context.Context, r *pb.RenewSessionRequest) (*pb.RenewSessionResponse, error) {
-	limited, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	_, lost := s.core.Store().Renew(limited, store.LeaseID(r.GetLease()))
-	if lost != nil && !errors.Is(lost, store.ErrLeaseNotFound) {
-		return nil, unavailable(lost)
+	if err := checkCaller(r.GetBrokerId(), r.GetBrokerEpoch(), r.GetControllerEpoch()); err != nil {
+		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
 	resp := &pb.RenewSessionResponse{}
-	var refused error
-	err := s.core.Await(limited, func(v View) bool {
-		if refused = checkCluster(v, r.GetClusterUuid()); refused != nil {
-			return true
-		}
-		if v.Image.Rev < store.Rev(r.GetBrokerEpoch()) {
-			return false // another daemon has just registered it
-		}
+	err := s.session(ctx, r, func(v View, b *cluster.Broker) error {
 		resp.ControllerEpoch = int64(v.Image.Epoch)
-		refused = CheckSession(v.Image, cluster.BrokerID(r.GetBrokerId()), cluster.BrokerEpoch(r.GetBrokerEpoch()), r.GetNonce())
-		return true
+		if b.Lease != store.LeaseID(r.GetLease()) {
+			return Error(cluster.StaleBrokerEpoch, nil, "broker %d does not live on lease %x", b.ID, r.GetLease())
+		}
+		return nil
 	})
-	switch {
+	if err != nil {
+		return nil, err
+	}
+	switch _, err := s.core.Store().Renew(ctx, store.LeaseID(r.GetLease())); {
+	case errors.Is(err, store.ErrLeaseNotFound): // the image does not show it yet
+		return nil, Error(cluster.StaleBrokerEpoch, nil, "the lease of broker %d is gone", r.GetBrokerId())
 	case err != nil:
 		return nil, unavailable(err)
-	case refused != nil:
-		return nil, refused
-	case lost != nil: // the image does not show it yet
-		return nil, Error(cluster.StaleBrokerEpoch, nil, "the lease of broker %d is gone", r.GetBrokerId())
 	}
 	return resp, nil
 }
 
-func (s *brokerService) Unregister(ctx context.Context, r *pb.UnregisterRequest) (*pb.UnregisterResponse, error) {
-	id := cluster.BrokerID(r.GetBrokerId())
+// caller is a broker that has a session.
+type caller interface {
+	GetClusterUuid() string
+	GetBrokerId() int32
+	GetBrokerEpoch() int64
+	GetNonce() string
+}
+
+// session looks at the session that a broker claims to have, once the image
+// has reached its epoch: another daemon may have just registered it.
+func (s *brokerService) session(ctx context.Context, r caller, fn func(View, *cluster.Broker) error) error {
 	var refused error
-	var step Registration
+	var behind store.Rev
 	err := s.core.Await(ctx, func(v View) bool {
+		behind = v.Image.Rev
 		if refused = checkCluster(v, r.GetClusterUuid()); refused != nil {
 			return true
 		}
 		if v.Image.Rev < store.Rev(r.GetBrokerEpoch()) {
 			return false
 		}
-		epoch := cluster.BrokerEpoch(r.GetBrokerEpoch())
-		if refused = CheckSession(v.Image, id, epoch, r.GetNonce()); refused == nil {
-			key := v.Image.Keys.Broker(id)
-			step = Registration{
-				Txn:    store.Txn{If: []store.Cond{store.CreateRevIs(key, store.Rev(epoch))}, Then: []store.Op{store.Delete(key)}},
-				Revoke: v.Image.Brokers[id].Lease,
-			}
+		id := cluster.BrokerID(r.GetBrokerId())
+		if refused = CheckSession(v.Image, id, cluster.BrokerEpoch(r.GetBrokerEpoch()), r.GetNonce()); refused == nil {
+			refused = fn(v, v.Image.Brokers[id])
 		}
 		return true
 	})
-	if err != nil {
-		return nil, unavailable(err)
+	switch {
+	case err == nil:
+		return refused
+	case errors.Is(err, context.DeadlineExceeded):
+		return Error(cluster.RequestTimedOut, nil, "this daemon has seen revision %d, broker epoch %d is later", behind, r.GetBrokerEpoch())
 	}
-	if refused != nil {
-		return nil, refused
+	return unavailable(err)
+}
+
+func (s *brokerService) Unregister(ctx context.Context, r *pb.UnregisterRequest) (*pb.UnregisterResponse, error) {
+	if err := checkCaller(r.GetBrokerId(), r.GetBrokerEpoch()); err != nil {
+		return nil, err
+	}
+	var step Registration
+	limited, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	err := s.session(limited, r, func(v View, b *cluster.Broker) error {
+		key := v.Image.Keys.Broker(b.ID)
+		step = Registration{
+			Txn:    store.Txn{If: []store.Cond{store.CreateRevIs(key, store.Rev(b.Epoch))}, Then: []store.Op{store.Delete(key)}},
+			Revoke: b.Lease,
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	if err := s.commit(ctx, step); err != nil {
 		return nil, unavailable(err)
@@ -186,6 +210,9 @@ func (s *brokerService) Unregister(ctx context.Context, r *pb.UnregisterRequest)
 }
 
 func (s *brokerService) AlterPartition(ctx context.Context, r *pb.AlterPartitionRequest) (*pb.AlterPartitionResponse, error) {
+	if err := checkCaller(r.GetBrokerId(), r.GetBrokerEpoch()); err != nil {
+		return nil, err
+	}
 	var refused error
 	if err := s.core.Await(ctx, func(v View) bool { refused = checkCluster(v, r.GetClusterUuid()); return true }); err != nil {
 		return nil, unavailable(err)

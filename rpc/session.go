@@ -111,25 +111,6 @@ func checkCluster(v View, uuid string) error {
 	return nil
 }
 
-// checkRegister reports what is wrong with a request by itself.
-func checkRegister(r *pb.RegisterRequest) error {
-	ttl := r.GetSessionTtlMs()
-	bad := func(format string, args ...any) error { return Error(cluster.InvalidRequest, nil, format, args...) }
-	switch {
-	case r.GetBrokerId() < 0:
-		return bad("broker id %d is negative", r.GetBrokerId())
-	case r.GetNodeUuid() == "":
-		return bad("no node uuid")
-	case r.GetNonce() == "":
-		return bad("no nonce")
-	case !dialable(r.GetControlAddress()):
-		return bad("control address %q is not host:port", r.GetControlAddress())
-	case ttl != 0 && (ttl < MinSessionTTL.Milliseconds() || ttl > MaxSessionTTL.Milliseconds()):
-		return bad("session TTL of %d ms is not between %v and %v", ttl, MinSessionTTL, MaxSessionTTL)
-	}
-	return nil
-}
-
 // CheckSession compares a renewal with the image, which has reached the
 // broker epoch that it names.
 func CheckSession(im *cluster.Image, id cluster.BrokerID, epoch cluster.BrokerEpoch, nonce string) error {

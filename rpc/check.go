@@ -1,0 +1,90 @@
+package rpc
+
+import (
+	"github.com/controllerd/controllerd/cluster"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+)
+
+// Limits of what callers may have stored, in bytes, so that no record comes
+// near the size that a transaction may have.
+const (
+	maxText      = 1024 // a name, an address, a reason
+	maxEndpoints = 64   // listeners of a broker
+)
+
+func bad(format string, args ...any) error {
+	return Error(cluster.InvalidRequest, nil, format, args...)
+}
+
+// text is a field of a request that is stored.
+type text struct{ name, value string }
+
+func checkTexts(fields ...text) error {
+	for _, f := range fields {
+		if len(f.value) > maxText {
+			return bad("%s of %d bytes, want at most %d", f.name, len(f.value), maxText)
+		}
+	}
+	return nil
+}
+
+// checkRegister reports what is wrong with a request by itself.
+func checkRegister(r *pb.RegisterRequest) error {
+	ttl := r.GetSessionTtlMs()
+	_, scope := pb.MetadataScope_name[int32(r.GetMetadataScope())]
+	switch {
+	case r.GetBrokerId() < 0:
+		return bad("broker id %d is negative", r.GetBrokerId())
+	case r.GetNodeUuid() == "":
+		return bad("no node uuid")
+	case r.GetNonce() == "":
+		return bad("no nonce")
+	case len(r.GetControlAddress()) <= maxText && !dialable(r.GetControlAddress()):
+		return bad("control address %q is not host:port", r.GetControlAddress())
+	case ttl != 0 && (ttl < MinSessionTTL.Milliseconds() || ttl > MaxSessionTTL.Milliseconds()):
+		return bad("session TTL of %d ms is not between %v and %v", ttl, MinSessionTTL, MaxSessionTTL)
+	case !scope:
+		return bad("metadata scope %d is unknown", r.GetMetadataScope())
+	case r.GetControllerEpoch() < 0:
+		return bad("controller epoch %d is negative", r.GetControllerEpoch())
+	}
+	if err := checkEndpoints(r.GetEndpoints()); err != nil {
+		return err
+	}
+	return checkTexts(text{"node uuid", r.GetNodeUuid()}, text{"nonce", r.GetNonce()},
+		text{"control address", r.GetControlAddress()}, text{"rack", r.GetRack()})
+}
+
+func checkEndpoints(endpoints []*pb.Endpoint) error {
+	if n := len(endpoints); n > maxEndpoints {
+		return bad("%d endpoints, want at most %d", n, maxEndpoints)
+	}
+	seen := map[string]bool{}
+	for _, e := range endpoints {
+		switch {
+		case e.GetListener() == "" || e.GetAddress() == "":
+			return bad("an endpoint needs a listener and an address, has %q and %q", e.GetListener(), e.GetAddress())
+		case seen[e.GetListener()]:
+			return bad("listener %q has two endpoints", e.GetListener())
+		}
+		seen[e.GetListener()] = true
+		if err := checkTexts(text{"listener", e.GetListener()}, text{"address", e.GetAddress()}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkCaller reports what is wrong with a broker's id and epochs by
+// themselves.
+func checkCaller(id int32, epochs ...int64) error {
+	if id < 0 {
+		return bad("broker id %d is negative", id)
+	}
+	for _, e := range epochs {
+		if e < 0 {
+			return bad("epoch %d is negative", e)
+		}
+	}
+	return nil
+}
