@@ -1,0 +1,312 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/controllerd/controllerd/cluster"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+)
+
+// row is one request with a bad value in one field, and what is to come of it.
+type row struct {
+	what    string
+	request proto.Message
+	want    string
+	// decided: only the active daemon can tell, so that one that was deposed
+	// says NOT_CONTROLLER.
+	decided bool
+}
+
+// rows are those of all RPCs, by name and by the path of the field.
+type rows struct {
+	s  *seats
+	of map[string]map[string][]row
+
+	session *pb.RegisterResponse // of broker 1; there are brokers 1 to 3
+	topic   cluster.TopicID      // "orders", two partitions on all three brokers
+	state   *pb.PartitionRecord  // of its partition 0
+	leader  *pb.RegisterResponse // the session of that one's leader
+}
+
+const (
+	ok           = "OK"
+	invalid      = string(cluster.InvalidRequest)
+	staleBroker  = string(cluster.StaleBrokerEpoch)
+	otherCluster = string(cluster.InconsistentClusterID)
+)
+
+var huge = strings.Repeat("x", 1<<20)
+
+func newRows(s *seats) *rows {
+	r := &rows{s: s, of: map[string]map[string][]row{}}
+	r.prepare()
+	r.register()
+	r.sessions()
+	r.alterPartition()
+	r.createTopics()
+	r.pages()
+	for _, name := range []string{"ListBrokers", "DescribeController", "ListControllers"} {
+		r.of[name] = map[string][]row{} // their requests are empty
+	}
+	return r
+}
+
+// add adds a row: valid, but for one change.
+func add[M proto.Message](r *rows, rpc, path, what string, valid M, change func(M), want string, decided bool) {
+	req := proto.Clone(valid).(M)
+	change(req)
+	if r.of[rpc] == nil {
+		r.of[rpc] = map[string][]row{}
+	}
+	r.of[rpc][path] = append(r.of[rpc][path], row{what, req, want, decided})
+}
+
+// registration is that of a broker, the same each time.
+func registration(id int32) *pb.RegisterRequest {
+	return &pb.RegisterRequest{
+		BrokerId: id, NodeUuid: fmt.Sprint("node-", id), Nonce: fmt.Sprint("nonce-", id), First: true, ControlAddress: "127.0.0.1:1",
+		Endpoints: []*pb.Endpoint{{Listener: "data", Address: "h:1"}}, SessionTtlMs: 60_000,
+	}
+}
+
+// prepare makes three brokers and a topic.
+func (r *rows) prepare() {
+	t := r.s.t
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	sessions := map[int32]*pb.RegisterResponse{}
+	for id := int32(1); id <= 3; id++ {
+		resp, err := pb.NewBrokerServiceClient(r.s.conns["first"]).Register(ctx, registration(id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sessions[id] = resp
+	}
+	admin := pb.NewAdminServiceClient(r.s.conns["first"])
+	created, err := admin.CreateTopics(ctx, &pb.CreateTopicsRequest{Topics: []*pb.NewTopic{{Name: "orders", Partitions: 2, ReplicationFactor: 3}}})
+	if err != nil || created.GetResults()[0].GetError() != "" {
+		t.Fatal(created, err)
+	}
+	described, err := admin.DescribeTopic(ctx, &pb.DescribeTopicRequest{Name: "orders"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.session, r.topic = sessions[1], cluster.TopicID(created.GetResults()[0].GetTopicId())
+	r.state = described.GetPartitions()[0]
+	r.leader = sessions[r.state.GetLeader()]
+	for _, id := range []string{"first", "second"} {
+		if !poll(soon, func() bool { return r.s.view(id).Pending == 4 }) {
+			t.Fatalf("daemon %s does not see the brokers and the topic", id)
+		}
+	}
+}
+
+// register: the valid request is that of a process that is registered, so it
+// writes nothing.
+func (r *rows) register() {
+	valid := registration(1)
+	row := func(path, what, want string, change func(*pb.RegisterRequest)) {
+		add(r, "Register", path, what, valid, change, want, false)
+	}
+	row("cluster_uuid", "of another cluster", otherCluster, func(q *pb.RegisterRequest) { q.ClusterUuid = "x" })
+	row("cluster_uuid", "huge", otherCluster, func(q *pb.RegisterRequest) { q.ClusterUuid = huge })
+	row("broker_id", "negative", invalid, func(q *pb.RegisterRequest) { q.BrokerId = -1 })
+	row("broker_id", "of another node", string(cluster.DuplicateBrokerRegistration), func(q *pb.RegisterRequest) { q.BrokerId = 2 })
+	row("node_uuid", "empty", invalid, func(q *pb.RegisterRequest) { q.NodeUuid = "" })
+	row("node_uuid", "huge", invalid, func(q *pb.RegisterRequest) { q.NodeUuid = huge })
+	row("node_uuid", "another", string(cluster.DuplicateBrokerRegistration), func(q *pb.RegisterRequest) { q.NodeUuid = "x" })
+	row("nonce", "empty", invalid, func(q *pb.RegisterRequest) { q.Nonce = "" })
+	row("nonce", "huge", invalid, func(q *pb.RegisterRequest) { q.Nonce = huge })
+	row("first", "false, of an older process", string(cluster.Replaced), func(q *pb.RegisterRequest) { q.First, q.Nonce = false, "older" })
+	row("first", "false, repeated", ok, func(q *pb.RegisterRequest) { q.First = false })
+	row("control_address", "empty", invalid, func(q *pb.RegisterRequest) { q.ControlAddress = "" })
+	row("control_address", "huge", invalid, func(q *pb.RegisterRequest) { q.ControlAddress = huge })
+	row("endpoints", "65 of them", invalid, func(q *pb.RegisterRequest) {
+		for i := range 65 {
+			q.Endpoints = append(q.Endpoints, &pb.Endpoint{Listener: fmt.Sprint(i), Address: "h:1"})
+		}
+	})
+	row("endpoints", "duplicate", invalid, func(q *pb.RegisterRequest) { q.Endpoints = append(q.Endpoints, q.Endpoints[0]) })
+	row("endpoints.listener", "empty", invalid, func(q *pb.RegisterRequest) { q.Endpoints[0].Listener = "" })
+	row("endpoints.listener", "huge", invalid, func(q *pb.RegisterRequest) { q.Endpoints[0].Listener = huge })
+	row("endpoints.address", "empty", invalid, func(q *pb.RegisterRequest) { q.Endpoints[0].Address = "" })
+	row("endpoints.address", "huge", invalid, func(q *pb.RegisterRequest) { q.Endpoints[0].Address = huge })
+	row("rack", "huge", invalid, func(q *pb.RegisterRequest) { q.Rack = huge })
+	row("session_ttl_ms", "negative", invalid, func(q *pb.RegisterRequest) { q.SessionTtlMs = -1 })
+	row("session_ttl_ms", "too short", invalid, func(q *pb.RegisterRequest) { q.SessionTtlMs = 3999 })
+	row("session_ttl_ms", "too long", invalid, func(q *pb.RegisterRequest) { q.SessionTtlMs = 60_001 })
+	row("session_ttl_ms", "huge", invalid, func(q *pb.RegisterRequest) { q.SessionTtlMs = math.MaxInt64 })
+	row("death_probe", "changed in a repetition", ok, func(q *pb.RegisterRequest) { q.DeathProbe = true })
+	row("metadata_scope", "unknown", invalid, func(q *pb.RegisterRequest) { q.MetadataScope = 99 })
+	row("metadata_scope", "negative", invalid, func(q *pb.RegisterRequest) { q.MetadataScope = -1 })
+	row("controller_epoch", "negative", invalid, func(q *pb.RegisterRequest) { q.ControllerEpoch = -1 })
+	row("controller_epoch", "huge", ok, func(q *pb.RegisterRequest) { q.ControllerEpoch = math.MaxInt64 })
+}
+
+func (r *rows) sessions() {
+	be := r.session.GetBrokerEpoch()
+	renew := &pb.RenewSessionRequest{BrokerId: 1, BrokerEpoch: be, Lease: r.session.GetLease(), Nonce: "nonce-1"}
+	row := func(path, what, want string, change func(*pb.RenewSessionRequest)) {
+		add(r, "RenewSession", path, what, renew, change, want, false)
+	}
+	row("cluster_uuid", "of another cluster", otherCluster, func(q *pb.RenewSessionRequest) { q.ClusterUuid = "x" })
+	row("broker_id", "negative", invalid, func(q *pb.RenewSessionRequest) { q.BrokerId = -1 })
+	row("broker_id", "unknown", staleBroker, func(q *pb.RenewSessionRequest) { q.BrokerId = 99 })
+	row("broker_id", "of another broker", string(cluster.Replaced), func(q *pb.RenewSessionRequest) { q.BrokerId = 2 })
+	row("broker_epoch", "none", staleBroker, func(q *pb.RenewSessionRequest) { q.BrokerEpoch = 0 })
+	row("broker_epoch", "negative", invalid, func(q *pb.RenewSessionRequest) { q.BrokerEpoch = -1 })
+	row("broker_epoch", "stale", staleBroker, func(q *pb.RenewSessionRequest) { q.BrokerEpoch-- })
+	row("broker_epoch", "in the future", string(cluster.RequestTimedOut), func(q *pb.RenewSessionRequest) { q.BrokerEpoch = math.MaxInt64 })
+	row("lease", "none", staleBroker, func(q *pb.RenewSessionRequest) { q.Lease = 0 })
+	row("lease", "unknown", staleBroker, func(q *pb.RenewSessionRequest) { q.Lease = math.MaxInt64 })
+	row("lease", "negative", staleBroker, func(q *pb.RenewSessionRequest) { q.Lease = -1 })
+	row("lease", "of another broker", staleBroker, func(q *pb.RenewSessionRequest) { q.Lease++ })
+	row("nonce", "empty", string(cluster.Replaced), func(q *pb.RenewSessionRequest) { q.Nonce = "" })
+	row("nonce", "of another process", string(cluster.Replaced), func(q *pb.RenewSessionRequest) { q.Nonce = huge })
+	row("controller_epoch", "negative", invalid, func(q *pb.RenewSessionRequest) { q.ControllerEpoch = -1 })
+	row("controller_epoch", "huge", ok, func(q *pb.RenewSessionRequest) { q.ControllerEpoch = math.MaxInt64 })
+
+	gone := &pb.UnregisterRequest{BrokerId: 1, BrokerEpoch: be - 1, Nonce: "nonce-1"} // stale by itself: a valid one would be obeyed
+	leave := func(path, what, want string, change func(*pb.UnregisterRequest)) {
+		add(r, "Unregister", path, what, gone, change, want, false)
+	}
+	leave("cluster_uuid", "of another cluster", otherCluster, func(q *pb.UnregisterRequest) { q.ClusterUuid = "x" })
+	leave("broker_id", "negative", invalid, func(q *pb.UnregisterRequest) { q.BrokerId = -1 })
+	leave("broker_id", "unknown", staleBroker, func(q *pb.UnregisterRequest) { q.BrokerId = 99 })
+	leave("broker_epoch", "none", staleBroker, func(q *pb.UnregisterRequest) { q.BrokerEpoch = 0 })
+	leave("broker_epoch", "negative", invalid, func(q *pb.UnregisterRequest) { q.BrokerEpoch = -1 })
+	leave("broker_epoch", "stale", staleBroker, func(*pb.UnregisterRequest) {})
+	leave("broker_epoch", "in the future", string(cluster.RequestTimedOut), func(q *pb.UnregisterRequest) { q.BrokerEpoch = math.MaxInt64 })
+	leave("nonce", "empty", string(cluster.Replaced), func(q *pb.UnregisterRequest) { q.BrokerEpoch, q.Nonce = be, "" })
+	leave("nonce", "of another process", string(cluster.Replaced), func(q *pb.UnregisterRequest) { q.BrokerEpoch, q.Nonce = be, huge })
+}
+
+// alterPartition: the valid request says what is so already, but for a row
+// that changes the ISR too.
+func (r *rows) alterPartition() {
+	p := r.state
+	entry := &pb.AlterPartitionEntry{Partition: 0, LeaderEpoch: p.GetLeaderEpoch(), PartitionEpoch: p.GetPartitionEpoch()}
+	for _, id := range p.GetIsr() {
+		entry.NewIsr = append(entry.NewIsr, &pb.IsrMember{BrokerId: id, BrokerEpoch: -1})
+	}
+	valid := &pb.AlterPartitionRequest{
+		BrokerId: p.GetLeader(), BrokerEpoch: r.leader.GetBrokerEpoch(),
+		Topics: []*pb.AlterPartitionTopic{{TopicId: r.topic[:], Partitions: []*pb.AlterPartitionEntry{entry}}},
+	}
+	early := func(path, what, want string, change func(*pb.AlterPartitionRequest)) {
+		add(r, "AlterPartition", path, what, valid, change, want, false)
+	}
+	row := func(path, what, want string, change func(*pb.AlterPartitionRequest)) {
+		add(r, "AlterPartition", path, what, valid, change, want, true)
+	}
+	one := func(path, what, want string, change func(*pb.AlterPartitionEntry)) {
+		row(path, what, want, func(q *pb.AlterPartitionRequest) { change(q.Topics[0].Partitions[0]) })
+	}
+	early("cluster_uuid", "of another cluster", otherCluster, func(q *pb.AlterPartitionRequest) { q.ClusterUuid = "x" })
+	early("broker_id", "negative", invalid, func(q *pb.AlterPartitionRequest) { q.BrokerId = -1 })
+	row("broker_id", "unknown", staleBroker, func(q *pb.AlterPartitionRequest) { q.BrokerId = 99 })
+	row("broker_epoch", "none", staleBroker, func(q *pb.AlterPartitionRequest) { q.BrokerEpoch = 0 })
+	early("broker_epoch", "negative", invalid, func(q *pb.AlterPartitionRequest) { q.BrokerEpoch = -1 })
+	row("broker_epoch", "stale", staleBroker, func(q *pb.AlterPartitionRequest) { q.BrokerEpoch-- })
+	row("broker_epoch", "in the future", staleBroker, func(q *pb.AlterPartitionRequest) { q.BrokerEpoch = math.MaxInt64 })
+	row("topics", "none", ok, func(q *pb.AlterPartitionRequest) { q.Topics = nil })
+	row("topics", "duplicate", ok, func(q *pb.AlterPartitionRequest) { q.Topics = append(q.Topics, q.Topics[0]) }) // changes nothing, twice
+	row("topics.topic_id", "empty", string(cluster.UnknownTopicID), func(q *pb.AlterPartitionRequest) { q.Topics[0].TopicId = nil })
+	row("topics.topic_id", "too short", string(cluster.UnknownTopicID), func(q *pb.AlterPartitionRequest) { q.Topics[0].TopicId = r.topic[:15] })
+	row("topics.topic_id", "huge", string(cluster.UnknownTopicID), func(q *pb.AlterPartitionRequest) { q.Topics[0].TopicId = []byte(huge) })
+	row("topics.topic_id", "unknown", string(cluster.UnknownTopicID), func(q *pb.AlterPartitionRequest) { q.Topics[0].TopicId = make([]byte, 16) })
+	row("topics.partitions", "none", ok, func(q *pb.AlterPartitionRequest) { q.Topics[0].Partitions = nil })
+	unknown := string(cluster.UnknownTopicOrPartition)
+	one("topics.partitions.partition", "negative", unknown, func(e *pb.AlterPartitionEntry) { e.Partition = -1 })
+	one("topics.partitions.partition", "unknown", unknown, func(e *pb.AlterPartitionEntry) { e.Partition = 2 })
+	one("topics.partitions.partition", "huge", unknown, func(e *pb.AlterPartitionEntry) { e.Partition = math.MaxInt32 })
+	one("topics.partitions.leader_epoch", "stale", string(cluster.FencedLeaderEpoch), func(e *pb.AlterPartitionEntry) { e.LeaderEpoch-- })
+	one("topics.partitions.leader_epoch", "ahead", string(cluster.NotController), func(e *pb.AlterPartitionEntry) { e.LeaderEpoch++ })
+	shrink := func(e *pb.AlterPartitionEntry) {
+		e.NewIsr = []*pb.IsrMember{{BrokerId: p.GetLeader(), BrokerEpoch: -1}}
+	}
+	one("topics.partitions.partition_epoch", "stale", string(cluster.InvalidUpdateVersion), func(e *pb.AlterPartitionEntry) { shrink(e); e.PartitionEpoch-- })
+	one("topics.partitions.partition_epoch", "ahead", string(cluster.NotController), func(e *pb.AlterPartitionEntry) { e.PartitionEpoch++ })
+	one("topics.partitions.new_isr", "empty", invalid, func(e *pb.AlterPartitionEntry) { e.NewIsr = nil })
+	one("topics.partitions.new_isr", "duplicate", invalid, func(e *pb.AlterPartitionEntry) { e.NewIsr = append(e.NewIsr, e.NewIsr[0]) })
+	one("topics.partitions.new_isr", "huge", invalid, func(e *pb.AlterPartitionEntry) {
+		for i := range int32(50_000) {
+			e.NewIsr = append(e.NewIsr, &pb.IsrMember{BrokerId: i, BrokerEpoch: -1})
+		}
+	})
+	one("topics.partitions.new_isr", "without the leader", invalid, func(e *pb.AlterPartitionEntry) { e.NewIsr = e.NewIsr[1:] })
+	one("topics.partitions.new_isr.broker_id", "negative", invalid, func(e *pb.AlterPartitionEntry) { e.NewIsr[1].BrokerId = -1 })
+	one("topics.partitions.new_isr.broker_id", "no replica", invalid, func(e *pb.AlterPartitionEntry) { e.NewIsr[1].BrokerId = 99 })
+	one("topics.partitions.new_isr.broker_epoch", "stale", string(cluster.IneligibleReplica), func(e *pb.AlterPartitionEntry) { shrink(e); e.NewIsr[0].BrokerEpoch = 1 })
+	one("topics.partitions.new_isr.broker_epoch", "in the future", string(cluster.IneligibleReplica), func(e *pb.AlterPartitionEntry) { shrink(e); e.NewIsr[0].BrokerEpoch = math.MaxInt64 })
+	one("topics.partitions.recovery", "unknown", invalid, func(e *pb.AlterPartitionEntry) { e.Recovery = 99 })
+	one("topics.partitions.recovery", "back again", invalid, func(e *pb.AlterPartitionEntry) {
+		shrink(e)
+		e.Recovery = pb.RecoveryState_RECOVERY_STATE_RECOVERING
+	})
+}
+
+func (r *rows) createTopics() {
+	valid := &pb.CreateTopicsRequest{Topics: []*pb.NewTopic{{Name: "new", Partitions: 1, ReplicationFactor: 1}}}
+	early := func(path, what, want string, change func(*pb.CreateTopicsRequest)) {
+		add(r, "CreateTopics", path, what, valid, change, want, false)
+	}
+	one := func(path, what string, want cluster.Reason, change func(*pb.NewTopic)) {
+		add(r, "CreateTopics", "topics."+path, what, valid, func(q *pb.CreateTopicsRequest) { change(q.Topics[0]) }, string(want), true)
+	}
+	early("topics", "none", invalid, func(q *pb.CreateTopicsRequest) { q.Topics = nil })
+	add(r, "CreateTopics", "topics", "duplicate, and taken", valid, func(q *pb.CreateTopicsRequest) {
+		q.Topics[0].Name = "orders"
+		q.Topics = append(q.Topics, q.Topics[0])
+	}, string(cluster.TopicAlreadyExists), true)
+	early("request_id", "huge", invalid, func(q *pb.CreateTopicsRequest) { q.RequestId = huge })
+	one("name", "empty", cluster.InvalidTopicException, func(n *pb.NewTopic) { n.Name = "" })
+	one("name", "huge", cluster.InvalidTopicException, func(n *pb.NewTopic) { n.Name = huge })
+	one("name", "a way out", cluster.InvalidTopicException, func(n *pb.NewTopic) { n.Name = "../cluster" })
+	one("name", "taken", cluster.TopicAlreadyExists, func(n *pb.NewTopic) { n.Name = "orders" })
+	one("partitions", "none", cluster.InvalidPartitions, func(n *pb.NewTopic) { n.Partitions = 0 })
+	one("partitions", "negative", cluster.InvalidPartitions, func(n *pb.NewTopic) { n.Partitions = -1 })
+	one("partitions", "huge", cluster.InvalidPartitions, func(n *pb.NewTopic) { n.Partitions = math.MaxInt32 })
+	one("replication_factor", "none", cluster.InvalidReplicationFactor, func(n *pb.NewTopic) { n.ReplicationFactor = 0 })
+	one("replication_factor", "negative", cluster.InvalidReplicationFactor, func(n *pb.NewTopic) { n.ReplicationFactor = -1 })
+	one("replication_factor", "huge", cluster.InvalidReplicationFactor, func(n *pb.NewTopic) { n.ReplicationFactor = math.MaxInt32 })
+	one("block_size", "negative", cluster.InvalidRequest, func(n *pb.NewTopic) { n.BlockSize = -1 })
+	one("block_size", "huge", cluster.InvalidRequest, func(n *pb.NewTopic) { n.BlockSize = math.MaxInt32 })
+	one("config", "without a name", cluster.InvalidConfig, func(n *pb.NewTopic) { n.Config = map[string]string{"": "v"} })
+	one("config", "huge", cluster.InvalidConfig, func(n *pb.NewTopic) { n.Config = map[string]string{"k": huge} })
+}
+
+func (r *rows) pages() {
+	topics := func(path, what, want string, change func(*pb.ListTopicsRequest)) {
+		add(r, "ListTopics", path, what, &pb.ListTopicsRequest{}, change, want, false)
+	}
+	topics("page_size", "negative", invalid, func(q *pb.ListTopicsRequest) { q.PageSize = -1 })
+	topics("page_size", "huge", invalid, func(q *pb.ListTopicsRequest) { q.PageSize = math.MaxInt32 })
+	topics("page_token", "unknown", invalid, func(q *pb.ListTopicsRequest) { q.PageToken = "zz" })
+	topics("page_token", "huge", invalid, func(q *pb.ListTopicsRequest) { q.PageToken = huge })
+
+	topic := func(path, what, want string, change func(*pb.DescribeTopicRequest)) {
+		add(r, "DescribeTopic", path, what, &pb.DescribeTopicRequest{Name: "orders"}, change, want, false)
+	}
+	topic("name", "empty", string(cluster.UnknownTopicOrPartition), func(q *pb.DescribeTopicRequest) { q.Name = "" })
+	topic("name", "unknown", string(cluster.UnknownTopicOrPartition), func(q *pb.DescribeTopicRequest) { q.Name = "x" })
+	topic("name", "huge", string(cluster.UnknownTopicOrPartition), func(q *pb.DescribeTopicRequest) { q.Name = huge })
+	topic("from_partition", "negative", invalid, func(q *pb.DescribeTopicRequest) { q.FromPartition = -1 })
+	topic("from_partition", "huge", ok, func(q *pb.DescribeTopicRequest) { q.FromPartition = math.MaxInt32 })
+	topic("page_size", "negative", invalid, func(q *pb.DescribeTopicRequest) { q.PageSize = -1 })
+	topic("page_size", "huge", invalid, func(q *pb.DescribeTopicRequest) { q.PageSize = math.MaxInt32 })
+
+	terms := func(path, what, want string, change func(*pb.ListTermsRequest)) {
+		add(r, "ListTerms", path, what, &pb.ListTermsRequest{}, change, want, false)
+	}
+	terms("limit", "negative", invalid, func(q *pb.ListTermsRequest) { q.Limit = -1 })
+	terms("limit", "huge", ok, func(q *pb.ListTermsRequest) { q.Limit = math.MaxInt32 })
+
+	// A valid request of this kind would be obeyed.
+	add(r, "ResignController", "reason", "huge", &pb.ResignControllerRequest{}, func(q *pb.ResignControllerRequest) { q.Reason = huge }, invalid, false)
+}
