@@ -48,6 +48,7 @@ type Loop struct {
 	candidate *election.Candidate
 	machine   *statemachine.Machine
 	pusher    *rpc.Pusher
+	feed      *rpc.Feed
 
 	now    time.Duration
 	wallMs int64
@@ -100,6 +101,7 @@ func NewLoop(cfg LoopConfig) *Loop {
 		candidate: election.NewCandidate(cfg.Election),
 		machine:   statemachine.NewMachine(im),
 		pusher:    pusher,
+		feed:      rpc.NewFeed(),
 		healing:   map[string]bool{},
 	}
 }
@@ -242,6 +244,7 @@ func (l *Loop) observe(b store.Batch) {
 	events := l.im.Apply(b)
 	l.machine.Observe(events)
 	l.pusher.Observe(events)
+	l.feed.Observe(l.im, events)
 }
 
 // compare looks whether the watch has missed something, with a list that the

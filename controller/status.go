@@ -16,6 +16,7 @@ func (l *Loop) View() rpc.View {
 	push := l.pusher.Stats
 	v := rpc.View{
 		Image:       l.im,
+		Feed:        l.feed,
 		Self:        l.cfg.Election.Self.GetId(),
 		Nonce:       l.cfg.Election.Self.GetNonce(),
 		ClusterUUID: l.candidate.ClusterUUID(),

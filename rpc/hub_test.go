@@ -30,6 +30,8 @@ type hub struct {
 	sent    map[cluster.BrokerID][]*pb.CommandsRequest // since the last look
 	unacked map[cluster.BrokerID][]*pb.Command
 	topics  map[string]cluster.TopicID
+
+	observers []func([]cluster.Event) // besides the pusher
 }
 
 func newHub(t *testing.T) *hub {
@@ -54,7 +56,11 @@ func (h *hub) write(ops ...store.Op) {
 		if err != nil {
 			h.t.Fatal(err)
 		}
-		h.p.Observe(h.im.Apply(b))
+		events := h.im.Apply(b)
+		h.p.Observe(events)
+		for _, observe := range h.observers {
+			observe(events)
+		}
 	}
 }
 

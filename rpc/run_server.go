@@ -40,12 +40,14 @@ type Server struct {
 func NewServer(core Core, log *slog.Logger, dial []grpc.DialOption, options ...grpc.ServerOption) *Server {
 	options = append(options,
 		grpc.ChainUnaryInterceptor(recovered(log)),
+		grpc.ChainStreamInterceptor(recoveredStream(log)),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
 	)
 	s := &Server{grpc: grpc.NewServer(options...), health: health.NewServer(), fwd: newForwarder(dial), core: core, log: log}
 	pb.RegisterBrokerServiceServer(s.grpc, &brokerService{core: core, fwd: s.fwd})
 	pb.RegisterAdminServiceServer(s.grpc, &adminService{core: core, fwd: s.fwd})
+	pb.RegisterMetadataServiceServer(s.grpc, &metadataService{core: core})
 	healthpb.RegisterHealthServer(s.grpc, s.health)
 	reflection.Register(s.grpc)
 	s.health.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
@@ -56,13 +58,23 @@ func NewServer(core Core, log *slog.Logger, dial []grpc.DialOption, options ...g
 // recovered turns a panic in one call into an error of that call.
 func recovered(log *slog.Logger) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
-		defer func() {
-			if p := recover(); p != nil {
-				log.Error("panic in a call", "method", info.FullMethod, "panic", p, "stack", string(debug.Stack()))
-				err = status.Error(codes.Internal, fmt.Sprintf("panic: %v", p))
-			}
-		}()
+		defer recoverCall(log, info.FullMethod, &err)
 		return handler(ctx, req)
+	}
+}
+
+// recoveredStream is recovered for streams.
+func recoveredStream(log *slog.Logger) grpc.StreamServerInterceptor {
+	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+		defer recoverCall(log, info.FullMethod, &err)
+		return handler(srv, stream)
+	}
+}
+
+func recoverCall(log *slog.Logger, method string, err *error) {
+	if p := recover(); p != nil {
+		log.Error("panic in a call", "method", method, "panic", p, "stack", string(debug.Stack()))
+		*err = status.Error(codes.Internal, fmt.Sprintf("panic: %v", p))
 	}
 }
 
@@ -102,6 +114,7 @@ func (s *Server) watchHealth(ctx context.Context) {
 		s.set("", err == nil && serving)
 		s.set(pb.BrokerService_ServiceDesc.ServiceName, err == nil && serving)
 		s.set(pb.AdminService_ServiceDesc.ServiceName, err == nil && serving)
+		s.set(pb.MetadataService_ServiceDesc.ServiceName, err == nil && serving)
 		s.set(HealthActive, err == nil && active)
 		select {
 		case <-ctx.Done():

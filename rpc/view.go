@@ -12,6 +12,7 @@ import (
 // View is what the services may look at, inside a call of Core.Await only.
 type View struct {
 	Image *cluster.Image
+	Feed  *Feed  // of the image
 	Self  string // the daemon's id
 	Nonce string // of its process
 	// ClusterUUID is that of the cluster that the daemon serves, "" until it

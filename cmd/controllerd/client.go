@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
 	"github.com/controllerd/controllerd/cluster"
@@ -27,6 +28,10 @@ const serverEnv = "CONTROLLERD_SERVER"
 // maxAnswer bounds one answer of a daemon, in bytes. A page of partitions with
 // many replicas exceeds gRPC's default.
 const maxAnswer = 64 << 20
+
+// alive notices, while an answer is waited for, that a daemon is gone without a
+// word.
+var alive = keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}
 
 // client is how a command reaches the daemons, and how it shows what they say.
 type client struct {
@@ -140,7 +145,7 @@ func connect(ctx context.Context, server string) (*grpc.ClientConn, error) {
 		return conn, err
 	}
 	conn, err := grpc.NewClient("passthrough:///"+server, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(dial), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
+		grpc.WithContextDialer(dial), grpc.WithKeepaliveParams(alive), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
 	if err != nil {
 		return nil, err
 	}

@@ -70,6 +70,12 @@ func writeJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
+func writeJSONLine(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
 func writeYAML(w io.Writer, v any) error {
 	b, err := yaml.Marshal(v)
 	if err != nil {

@@ -307,6 +307,22 @@ func (r *rows) pages() {
 	terms("limit", "negative", invalid, func(q *pb.ListTermsRequest) { q.Limit = -1 })
 	terms("limit", "huge", ok, func(q *pb.ListTermsRequest) { q.Limit = math.MaxInt32 })
 
+	watch := func(path, what, want string, change func(*pb.WatchMetadataRequest)) {
+		add(r, "WatchMetadata", path, what, &pb.WatchMetadataRequest{}, change, want, false)
+	}
+	watch("cluster_uuid", "of another cluster", otherCluster, func(q *pb.WatchMetadataRequest) { q.ClusterUuid = "x" })
+	watch("revision", "negative", invalid, func(q *pb.WatchMetadataRequest) { q.Revision = -1 })
+	watch("revision", "in the future", string(cluster.RequestTimedOut), func(q *pb.WatchMetadataRequest) { q.Revision = math.MaxInt64 })
+	watch("topics", "1,001 of them", invalid, func(q *pb.WatchMetadataRequest) {
+		for i := range 1001 {
+			q.Topics = append(q.Topics, fmt.Sprint(i))
+		}
+	})
+	watch("topics", "empty", string(cluster.InvalidTopicException), func(q *pb.WatchMetadataRequest) { q.Topics = []string{""} })
+	watch("topics", "huge", string(cluster.InvalidTopicException), func(q *pb.WatchMetadataRequest) { q.Topics = []string{huge} })
+	watch("topics", "duplicate", invalid, func(q *pb.WatchMetadataRequest) { q.Topics = []string{"a", "a"} })
+	watch("topics", "unknown", ok, func(q *pb.WatchMetadataRequest) { q.Topics = []string{"later"} })
+
 	// A valid request of this kind would be obeyed.
 	add(r, "ResignController", "reason", "huge", &pb.ResignControllerRequest{}, func(q *pb.ResignControllerRequest) { q.Reason = huge }, invalid, false)
 }

@@ -168,7 +168,7 @@ type method struct {
 // methods are those of all services that a daemon serves, by name.
 func methods(t *testing.T) map[string]method {
 	out := map[string]method{}
-	files := []protoreflect.FileDescriptor{pb.File_controllerd_v1_broker_proto, pb.File_controllerd_v1_admin_proto}
+	files := []protoreflect.FileDescriptor{pb.File_controllerd_v1_broker_proto, pb.File_controllerd_v1_admin_proto, pb.File_controllerd_v1_metadata_proto}
 	for _, f := range files {
 		for i := range f.Services().Len() {
 			service := f.Services().Get(i)
