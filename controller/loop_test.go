@@ -387,7 +387,7 @@ func TestProblems(t *testing.T) {
 		b.hand(store.Put(keys.Broker(cluster.BrokerID(100+i)), nil))
 	}
 	b.run()
-	if got := b.l.View().Problems(); len(got) != maxNamed+1 || got[maxNamed] != "and 34 more" {
+	if got := b.l.View().Problems(); len(got) != maxNamed+2 || got[maxNamed+1] != "and 33 more such keys" {
 		t.Errorf("%d problems, the last is %q", len(got), got[len(got)-1])
 	}
 	b.hand(store.Delete(keys.Cluster()))

@@ -194,6 +194,7 @@ func (c *Controller) RunOrKill(ctx, killed context.Context) {
 	defer cancel()
 	c.streams = rpc.NewStreams(func(ev rpc.PushEvent) { c.post(inner, Pushed{ev}) }, c.mayAct, c.cfg.DialOptions...)
 	c.termCtx, c.termEnd = context.WithCancel(inner)
+	c.looked = election.Clock() // what is so at first is not worth a word
 	c.wg.Go(func() { c.follow(inner) })
 	c.wg.Go(func() { c.compare(inner) })
 	c.own(ctx, killed, inner)
