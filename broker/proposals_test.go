@@ -23,8 +23,6 @@ func stateAt(le cluster.LeaderEpoch, pe cluster.PartitionEpoch, isr ...cluster.B
 	return &PartitionState{Partition: pid(0), Leader: 1, LeaderEpoch: le, PartitionEpoch: pe, ISR: isr}
 }
 
-func (ps *proposals) maximal(s *PartitionState) []cluster.BrokerID { return ps.view(s).Maximal }
-
 func ids(of ...cluster.BrokerID) []cluster.BrokerID { return of }
 
 // TestMaximalISR is Kafka's rule for the high watermark, step by step.
