@@ -10,6 +10,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/controllerd/controllerd/broker"
 	"github.com/controllerd/controllerd/cluster"
@@ -41,6 +42,7 @@ func TestGarbageIsSkipped(t *testing.T) {
 		"broker that is not": func(w *world, _ cluster.TopicID) string { return w.keys.Broker(7) },
 		"broker x":           func(w *world, _ cluster.TopicID) string { return w.keys.Prefix() + "brokers/x" },
 		"term":               func(w *world, _ cluster.TopicID) string { return w.keys.Term(1) },
+		"term at the limit":  func(w *world, _ cluster.TopicID) string { return w.keys.Term(cluster.MaxEpoch) },
 		"candidate":          func(w *world, _ cluster.TopicID) string { return w.keys.Candidate(0xbad) },
 		"unknown":            func(w *world, _ cluster.TopicID) string { return w.keys.Prefix() + "nonsense" },
 		"unknown folder":     func(w *world, _ cluster.TopicID) string { return w.keys.Prefix() + "non/sense" },
@@ -143,6 +145,9 @@ func TestGarbageInEpochKey(t *testing.T) {
 		"zero":    func(w *world) { w.put(w.keys.ControllerEpoch(), encode(w.t, &pb.EpochRecord{})) },
 		"lower":   func(w *world) { w.put(w.keys.ControllerEpoch(), encode(w.t, &pb.EpochRecord{Epoch: 1})) },
 		"deleted": func(w *world) { w.remove(w.keys.ControllerEpoch()) },
+		"at the limit": func(w *world) {
+			w.put(w.keys.ControllerEpoch(), encode(w.t, &pb.EpochRecord{Epoch: int64(cluster.MaxEpoch)}))
+		},
 	}
 	for name, spoil := range spoil {
 		t.Run(name, func(t *testing.T) {
@@ -161,6 +166,107 @@ func TestGarbageInEpochKey(t *testing.T) {
 			w.converged(soon)
 		})
 	}
+}
+
+// forgeBlock writes the record of a topic's first partition in the name of a
+// term.
+func (w *world) forgeBlock(topic cluster.TopicID, e cluster.Epoch) {
+	w.t.Helper()
+	key := w.keys.Block(cluster.BlockID{Topic: topic})
+	b := &pb.PartitionBlock{}
+	if err := proto.Unmarshal(w.value(key), b); err != nil {
+		w.t.Fatal(err)
+	}
+	b.GetPartitions()[0].ControllerEpoch = int64(e)
+	b.GetPartitions()[0].PartitionEpoch++
+	w.put(key, encode(w.t, b))
+}
+
+// A key names an epoch that nobody has won: the term ends, and the next one is
+// above it, also if the key is gone by then. Brokers obey.
+func TestForgedEpoch(t *testing.T) {
+	t.Parallel()
+	const forged = 7
+	forge := map[string]func(w *world, topic cluster.TopicID){
+		"term": func(w *world, _ cluster.TopicID) {
+			w.put(w.keys.Term(forged), encode(w.t, &pb.TermRecord{Epoch: forged, Controller: "x"}))
+		},
+		"block": func(w *world, topic cluster.TopicID) { w.forgeBlock(topic, forged) },
+		"epoch key": func(w *world, _ cluster.TopicID) {
+			w.put(w.keys.ControllerEpoch(), encode(w.t, &pb.EpochRecord{Epoch: forged}))
+		},
+		"epoch key, which is then deleted": func(w *world, _ cluster.TopicID) {
+			w.put(w.keys.ControllerEpoch(), encode(w.t, &pb.EpochRecord{Epoch: forged}))
+			w.remove(w.keys.ControllerEpoch())
+		},
+	}
+	for name, forge := range forge {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.daemon("a")
+			w.active(1, soon)
+			w.daemon("b")
+			brokers := w.startBrokers(3)
+			id := w.create("orders", 4, 3)
+			w.converged(soon)
+			forge(w, id)
+			w.active(forged+1, soon)
+			w.create("payments", 4, 3)
+			w.converged(soon)
+			late := w.broker(3)
+			w.registered(late)
+			w.converged(soon)
+			for _, b := range append(brokers, late) {
+				if e := b.ControllerEpoch(); e < forged+1 || e != w.epoch() {
+					t.Errorf("broker %d obeys epoch %d, etcd holds %d", b.id, e, w.epoch())
+				}
+			}
+		})
+	}
+}
+
+// A record in the name of an epoch at the limit is garbage. One below it is
+// believed, and then there is no room: daemons say so and wait for a person.
+func TestEpochAtLimit(t *testing.T) {
+	t.Parallel()
+	t.Run("block", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		a := w.daemon("a")
+		w.active(1, soon)
+		w.startBrokers(3)
+		id := w.create("orders", 4, 3)
+		w.converged(soon)
+		key := w.keys.Block(cluster.BlockID{Topic: id})
+		old := w.value(key)
+		w.forgeBlock(id, cluster.MaxEpoch)
+		w.await("it is named", soon, func() bool { return a.names(key) })
+		w.create("payments", 4, 3)
+		w.put(key, old)
+		w.await("nobody names the key", soon, func() bool { return !a.names(key) })
+		w.converged(soon)
+		if w.epoch() != 1 {
+			t.Errorf("epoch %d", w.epoch())
+		}
+	})
+	t.Run("no room", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		a, b := w.daemon("a"), w.daemon("b")
+		w.active(1, soon)
+		last := w.keys.Term(cluster.MaxEpoch - 1)
+		w.put(last, encode(t, &pb.TermRecord{Epoch: int64(cluster.MaxEpoch - 1), Controller: "x"}))
+		for _, d := range []*daemon{a, b} {
+			w.await(d.ID+" says so", soon, func() bool {
+				_, active := d.active()
+				return !active && d.names("there is none above it")
+			})
+		}
+		if e := w.epoch(); e != 1 {
+			t.Errorf("epoch %d", e)
+		}
+	})
 }
 
 // The key that names the cluster is gone, or names another. Daemons stop, say
