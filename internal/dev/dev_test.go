@@ -162,7 +162,7 @@ func TestGoesOn(t *testing.T) {
 	if first.Partitions.Online != 6 || second.Partitions.Online != 9 {
 		t.Errorf("online: %d, then %d", first.Partitions.Online, second.Partitions.Online)
 	}
-	out.mustTell(t, cfg.DataDir, "going on after epoch 1 with 2 topics", "brokers 1 to 3 up", "shipments-2: leader", "created")
+	out.mustTell(t, cfg.DataDir, "going on after epoch 1 with 2 topics", "3 of 3 brokers live", "shipments-2: leader", "created")
 }
 
 // TestStopsInOrder: the end of the context brings a report and no error, and
