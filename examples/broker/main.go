@@ -3,6 +3,10 @@
 // What the gate decides on each command is written as JSON lines, which makes
 // it a recording broker for tests; it can delay, hang and fail on purpose.
 //
+// Clients are served on a listener of its own kind: a bounded queue before a
+// bounded number of handlers, as in Kafka. However busy that is, commands are
+// not held up.
+//
 // Try it beside a running daemon:
 //
 //	go run ./examples/broker --id 1 --daemons 127.0.0.1:7070
@@ -13,6 +17,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -23,6 +28,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/controllerd/controllerd/broker"
 	"github.com/controllerd/controllerd/internal/demobroker"
 )
 
@@ -67,10 +73,18 @@ func serve(ctx context.Context, opts *options, stdout, stderr io.Writer) (err er
 	defer func() { err = errors.Join(err, record.close()) }()
 	cfg.Observer = record.observe
 
+	data, err := listenForData(opts.data, opts.data.echo)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, data.close()) }()
+	endpoint := broker.Endpoint{Listener: "data", Address: cmp.Or(opts.dataAdvertise, data.addr())}
+	cfg.Endpoints = append(cfg.Endpoints, endpoint)
+
 	b, err := demobroker.Start(ctx, demobroker.Config{Broker: cfg, CaughtUpAfter: opts.caughtUpAfter, Fault: opts.faults.apply})
 	if err != nil {
 		return err
 	}
-	cfg.Logger.Info("serving commands", "id", int32(cfg.ID), "control", b.ControlAddress(), "node", cfg.NodeUUID)
+	cfg.Logger.Info("serving commands", "id", int32(cfg.ID), "control", b.ControlAddress(), "data", data.addr(), "node", cfg.NodeUUID)
 	return b.Wait()
 }

@@ -44,6 +44,8 @@ func TestBadUsage(t *testing.T) {
 		"--id 1 --daemons d:1 --fail a*b/1":      "topic name",
 		"--id 1 --daemons d:1 --session-ttl 0s":  "must be above 0",
 		"--id 1 --daemons d:1 --listen nonsense": "listen for commands",
+		"--id 1 --daemons d:1 --data-listen x":   "listen for data",
+		"--id 1 --daemons d:1 --data-handlers 0": "must be above 0",
 		"--id 1 --daemons d:1 --log /nowhere/x":  "open log of commands",
 		"--unknown":                              "not defined: -unknown",
 	} {

@@ -28,6 +28,8 @@ type options struct {
 	log           string
 	caughtUpAfter time.Duration
 	faults        faults
+	data          dataConfig
+	dataAdvertise string
 }
 
 func parse(args []string, stderr io.Writer) (*options, error) {
@@ -51,6 +53,11 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.DurationVar(&o.broker.SessionTTL, "session-ttl", broker.DefaultSessionTTL, "how long a silent broker counts as live")
 	fs.StringVar(&o.log, "log", "", "`file` to append decisions on commands to (default: standard output)")
 	fs.DurationVar(&o.caughtUpAfter, "caught-up-after", demobroker.DefaultCaughtUpAfter, "how long a follower that is back takes to catch up")
+	fs.StringVar(&o.data.listen, "data-listen", "127.0.0.1:0", "`address` to serve clients on, which get their requests back")
+	fs.StringVar(&o.dataAdvertise, "data-advertise", "", "`address` where clients reach that (default: the same)")
+	fs.IntVar(&o.data.handlers, "data-handlers", 8, "how many requests of clients are handled at a time")
+	fs.IntVar(&o.data.queue, "data-queue", 500, "how many more may wait for that")
+	fs.DurationVar(&o.data.delay, "data-delay", 0, "how long each of them takes")
 	fs.Func("delay", "`topic/partition=duration` by which a new leader epoch is applied late (repeatable)", o.faults.addDelay)
 	fs.Func("hang", "`topic/partition` that is applied only when something newer cancels it (repeatable)", mark(o.faults.hang))
 	fs.Func("fail", "`topic/partition` that always fails (repeatable)", mark(o.faults.fail))
@@ -78,6 +85,9 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	}
 	if o.caughtUpAfter <= 0 || o.broker.SessionTTL <= 0 {
 		faults = append(faults, errors.New("--caught-up-after and --session-ttl must be above 0"))
+	}
+	if o.data.handlers <= 0 || o.data.queue <= 0 || o.data.delay < 0 {
+		faults = append(faults, errors.New("--data-handlers and --data-queue must be above 0, --data-delay not below"))
 	}
 	return o, errors.Join(faults...)
 }
