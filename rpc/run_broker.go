@@ -130,12 +130,9 @@ func (s *brokerService) RenewSession(ctx context.Context, r *pb.RenewSessionRequ
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	resp := &pb.RenewSessionResponse{}
-	err := s.session(ctx, r, func(v View, b *cluster.Broker) error {
+	err := s.session(ctx, r, func(v View) error {
 		resp.ControllerEpoch = int64(v.Image.Epoch)
-		if b.Lease != store.LeaseID(r.GetLease()) {
-			return Error(cluster.StaleBrokerEpoch, nil, "broker %d does not live on lease %x", b.ID, r.GetLease())
-		}
-		return nil
+		return CheckRenewal(v.Image, r)
 	})
 	if err != nil {
 		return nil, err
@@ -149,17 +146,15 @@ func (s *brokerService) RenewSession(ctx context.Context, r *pb.RenewSessionRequ
 	return resp, nil
 }
 
-// caller is a broker that has a session.
+// caller is a broker that claims to have a session.
 type caller interface {
 	GetClusterUuid() string
-	GetBrokerId() int32
 	GetBrokerEpoch() int64
-	GetNonce() string
 }
 
 // session looks at the session that a broker claims to have, once the image
 // has reached its epoch: another daemon may have just registered it.
-func (s *brokerService) session(ctx context.Context, r caller, fn func(View, *cluster.Broker) error) error {
+func (s *brokerService) session(ctx context.Context, r caller, check func(View) error) error {
 	var refused error
 	var behind store.Rev
 	err := s.core.Await(ctx, func(v View) bool {
@@ -170,10 +165,7 @@ func (s *brokerService) session(ctx context.Context, r caller, fn func(View, *cl
 		if v.Image.Rev < store.Rev(r.GetBrokerEpoch()) {
 			return false
 		}
-		id := cluster.BrokerID(r.GetBrokerId())
-		if refused = CheckSession(v.Image, id, cluster.BrokerEpoch(r.GetBrokerEpoch()), r.GetNonce()); refused == nil {
-			refused = fn(v, v.Image.Brokers[id])
-		}
+		refused = check(v)
 		return true
 	})
 	switch {
@@ -192,11 +184,15 @@ func (s *brokerService) Unregister(ctx context.Context, r *pb.UnregisterRequest)
 	var step Registration
 	limited, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	err := s.session(limited, r, func(v View, b *cluster.Broker) error {
-		key := v.Image.Keys.Broker(b.ID)
+	err := s.session(limited, r, func(v View) error {
+		id, epoch := cluster.BrokerID(r.GetBrokerId()), cluster.BrokerEpoch(r.GetBrokerEpoch())
+		key := v.Image.Keys.Broker(id)
+		if err := CheckSession(v.Image, id, epoch, r.GetNonce()); err != nil {
+			return err
+		}
 		step = Registration{
-			Txn:    store.Txn{If: []store.Cond{store.CreateRevIs(key, store.Rev(b.Epoch))}, Then: []store.Op{store.Delete(key)}},
-			Revoke: b.Lease,
+			Txn:    store.Txn{If: []store.Cond{store.CreateRevIs(key, store.Rev(epoch))}, Then: []store.Op{store.Delete(key)}},
+			Revoke: v.Image.Brokers[id].Lease,
 		}
 		return nil
 	})

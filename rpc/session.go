@@ -124,6 +124,19 @@ func CheckSession(im *cluster.Image, id cluster.BrokerID, epoch cluster.BrokerEp
 	return Error(cluster.StaleBrokerEpoch, nil, "broker %d has no session of epoch %d", id, epoch)
 }
 
+// CheckRenewal is CheckSession, and compares the lease: a renewal must not keep
+// alive what is not the broker's.
+func CheckRenewal(im *cluster.Image, r *pb.RenewSessionRequest) error {
+	id := cluster.BrokerID(r.GetBrokerId())
+	if err := CheckSession(im, id, cluster.BrokerEpoch(r.GetBrokerEpoch()), r.GetNonce()); err != nil {
+		return err
+	}
+	if im.Brokers[id].Lease != store.LeaseID(r.GetLease()) {
+		return Error(cluster.StaleBrokerEpoch, nil, "broker %d does not live on lease %x", id, r.GetLease())
+	}
+	return nil
+}
+
 // dialable reports whether an address is host:port with a port that can be
 // dialed.
 func dialable(address string) bool {
