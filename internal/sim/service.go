@@ -172,21 +172,25 @@ func absent(conds []store.Cond, found []store.KV) []string {
 func (d *simDaemon) renew(c *rpcCall, r *pb.RenewSessionRequest) {
 	const limit = 3 * time.Second
 	lease := store.LeaseID(r.GetLease())
-	call(d, limit, func(m *memstore.Model) (time.Duration, error) { return m.Renew(d.w.now, lease) },
-		func(_ time.Duration, lost error) {
-			if lost != nil && !errors.Is(lost, store.ErrLeaseNotFound) {
-				c.reply(nil, errDaemonTooBusy)
-				return
-			}
-			d.await(limit, func(v rpc.View) bool { return v.Image.Rev >= store.Rev(r.GetBrokerEpoch()) }, func() {
-				im := d.loop.Image()
-				err := rpc.CheckSession(im, cluster.BrokerID(r.GetBrokerId()), cluster.BrokerEpoch(r.GetBrokerEpoch()), r.GetNonce())
-				if err == nil && lost != nil {
-					err = rpc.Error(cluster.StaleBrokerEpoch, nil, "lease is gone")
+	d.await(limit, func(v rpc.View) bool { return v.Image.Rev >= store.Rev(r.GetBrokerEpoch()) }, func() {
+		im := d.loop.Image()
+		resp := &pb.RenewSessionResponse{ControllerEpoch: int64(im.Epoch)}
+		if err := rpc.CheckRenewal(im, r); err != nil {
+			c.reply(nil, err)
+			return
+		}
+		call(d, limit, func(m *memstore.Model) (time.Duration, error) { return m.Renew(d.w.now, lease) },
+			func(_ time.Duration, lost error) {
+				switch {
+				case errors.Is(lost, store.ErrLeaseNotFound):
+					c.reply(nil, rpc.Error(cluster.StaleBrokerEpoch, nil, "lease is gone"))
+				case lost != nil:
+					c.reply(nil, errDaemonTooBusy)
+				default:
+					c.reply(resp, nil)
 				}
-				c.reply(&pb.RenewSessionResponse{ControllerEpoch: int64(im.Epoch)}, err)
 			})
-		})
+	})
 }
 
 // decide serves a call that only the active decides: a standby passes it on
