@@ -17,6 +17,9 @@
 //   - The session ends only when a daemon says so. Silence is retried for
 //     ever, at one daemon after the other, so a broker goes on with what it
 //     was last told when daemons or etcd are away.
+//   - ISR changes are proposed together, one request at a time, until they are
+//     decided, and every replica that may be in the ISR by now is in the
+//     maximal ISR.
 //
 // It does not promise that this broker still leads what it leads: between an
 // election and the command that tells of it the broker serves with the older
