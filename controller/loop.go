@@ -298,6 +298,7 @@ func (l *Loop) elect(actions []election.Action, out []Action) []Action {
 			l.claim, l.active = a.Claim, true
 			l.Stats.Terms++
 			l.pause, l.refused, l.sweep = 0, nil, true
+			l.answered, l.unanswered = 0, 0
 			l.pusher.Begin(a.Claim)
 		case election.Stop:
 			l.active, l.stopping = false, true

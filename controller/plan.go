@@ -18,8 +18,10 @@ const (
 	inFlight = 16
 	// maxChunkBytes leaves room in store.MaxTxnBytes for the guard and framing.
 	maxChunkBytes = 1 << 20
-	// maxWrites bounds the partitions of one plan.
+	// maxWrites bounds the partitions of one plan, maxBlocks their blocks: what
+	// can fly at once. A plan must be made well within a lease.
 	maxWrites = 1 << 15
+	maxBlocks = inFlight * (store.MaxOps - 2)
 	// maxRequests bounds the requests that one plan decides.
 	maxRequests = 1024
 )

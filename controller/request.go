@@ -58,6 +58,9 @@ func (l *Loop) makePlan(now time.Duration) bool {
 		answers: map[int64]rpc.Answer{},
 	}
 	for _, w := range l.machine.Step(d.term, maxWrites) {
+		if len(d.blocks) == maxBlocks {
+			break // the rest stays due
+		}
 		d.put(w, 0)
 	}
 	var taken, later []asked
