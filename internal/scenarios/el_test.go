@@ -312,7 +312,7 @@ func encode(t *testing.T, m proto.Message) []byte {
 // With a large state and a slow etcd the lease is kept while the state loads:
 // one epoch for each fail-over.
 func TestEL8SlowLoad(t *testing.T) {
-	t.Parallel()
+	longOr(func() {}, t.Parallel)() // the long one needs the machine for itself
 	topics, failovers := longOr(20_000, 1_000), cluster.Epoch(longOr(5, 2))
 	w := newWorld(t)
 	w.preload(topics, 3)

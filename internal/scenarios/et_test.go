@@ -47,7 +47,7 @@ func (w *world) inspect(d *daemon) {
 // What does not fit into one transaction is cut into several, each with the
 // guard. One that a deposed controller did not come to is done by the next.
 func TestET2LimitsOfTransactions(t *testing.T) {
-	t.Parallel()
+	longOr(func() {}, t.Parallel)() // the long one needs the machine for itself
 	w := newWorld(t)
 	daemons := []*daemon{w.daemon("a", withTTL(2*patient)), w.daemon("b", withTTL(2*patient))}
 	for _, d := range daemons {
