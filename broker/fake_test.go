@@ -240,6 +240,10 @@ func (h *handler) ApplyPartition(ctx context.Context, s PartitionState) error {
 	}
 }
 
+func (h *handler) StopReplica(ctx context.Context, topic string, id cluster.PartitionID, deleteData bool) error {
+	return h.ApplyPartition(ctx, PartitionState{Topic: topic, Partition: id, Stop: true, Delete: deleteData})
+}
+
 func (h *handler) AdoptISR(s PartitionState) { h.adopted <- s }
 
 func (h *handler) UpdateMetadata(u MetadataUpdate) {

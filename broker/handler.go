@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 
+	"github.com/controllerd/controllerd/cluster"
 	"github.com/controllerd/controllerd/fencing"
 )
 
@@ -12,6 +13,9 @@ type PartitionState = fencing.PartitionState
 
 // LiveBroker is a broker as metadata names it.
 type LiveBroker = fencing.LiveBroker
+
+// RemovedTopic is a topic that was deleted.
+type RemovedTopic = fencing.RemovedTopic
 
 // Endpoint is how a listener of a broker is reached.
 type Endpoint = fencing.Endpoint
@@ -28,6 +32,11 @@ type Handler interface {
 	// An error that wraps ErrStorage takes the replica offline; after any
 	// other one the controller tries again.
 	ApplyPartition(ctx context.Context, s PartitionState) error
+	// StopReplica ends what the broker does for a partition, and with
+	// deleteData deletes what it has stored of it, which may be what an earlier
+	// process has left: the broker may not have heard of the partition.
+	// Context and errors are as for ApplyPartition.
+	StopReplica(ctx context.Context, topic string, id cluster.PartitionID, deleteData bool) error
 	// AdoptISR tells of a newer ISR within the leader epoch that was applied
 	// last, whether a command or the answer to AlterPartition brought it. It
 	// must not block.
@@ -46,4 +55,6 @@ type MetadataUpdate struct {
 	// Partitions are the newest states of those that changed, in order of
 	// arrival.
 	Partitions []PartitionState
+	// Removed are topics that were deleted.
+	Removed []RemovedTopic
 }

@@ -13,26 +13,29 @@ import (
 const (
 	LeaderAndIsr   = "LEADER_AND_ISR"
 	UpdateMetadata = "UPDATE_METADATA"
+	StopReplica    = "STOP_REPLICA"
 )
 
 // WholeCommand stands for the partition in an Observation about none.
 const WholeCommand = -1
 
 // Observation is one decision of the gate: about each partition of a
-// LeaderAndIsr that was admitted, about the whole of any other command.
+// LeaderAndIsr or StopReplica that was admitted, about the whole of any other
+// command.
 type Observation struct {
 	Time            time.Time
-	Command         string // LeaderAndIsr or UpdateMetadata
+	Command         string // LeaderAndIsr, UpdateMetadata or StopReplica
 	Sender          string // controller id
 	ControllerEpoch cluster.Epoch
 	BrokerEpoch     cluster.BrokerEpoch
 	Topic           string // empty: the whole command
-	Partition       int32  // WholeCommand: the whole command
+	TopicID         cluster.TopicID
+	Partition       int32 // WholeCommand: the whole command
 	LeaderEpoch     cluster.LeaderEpoch
 	PartitionEpoch  cluster.PartitionEpoch
 	// Result is ADMITTED, ISR_ADOPTED, ALREADY, or why the partition or the
-	// command was refused: INCONSISTENT_TOPIC_ID, STALE_CONTROLLER_EPOCH,
-	// STALE_BROKER_EPOCH, UNAVAILABLE, INCONSISTENT_CLUSTER_ID, WRONG_BROKER.
+	// command was refused: INCONSISTENT_TOPIC_ID, FENCED_LEADER_EPOCH,
+	// STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH, UNAVAILABLE, INCONSISTENT_CLUSTER_ID, WRONG_BROKER.
 	Result string
 	// Live are all live brokers, if an admitted UpdateMetadata names them.
 	Live []LiveBroker
@@ -50,8 +53,11 @@ func observations(at time.Time, cmd *pb.Command, v *fencing.Verdict) []Observati
 		Result:          fencing.Admitted.String(),
 		Live:            v.Live,
 	}
-	if cmd.GetLeaderAndIsr() != nil {
+	switch {
+	case cmd.GetLeaderAndIsr() != nil:
 		whole.Command = LeaderAndIsr
+	case cmd.GetStopReplica() != nil:
+		whole.Command = StopReplica
 	}
 	switch {
 	case v.Refused():
@@ -63,7 +69,7 @@ func observations(at time.Time, cmd *pb.Command, v *fencing.Verdict) []Observati
 	each := make([]Observation, len(v.Decisions))
 	for i, d := range v.Decisions {
 		each[i] = whole
-		each[i].Topic, each[i].Partition = d.State.Topic, d.State.Partition.Index
+		each[i].Topic, each[i].TopicID, each[i].Partition = d.State.Topic, d.State.Partition.Topic, d.State.Partition.Index
 		each[i].LeaderEpoch, each[i].PartitionEpoch = d.State.LeaderEpoch, d.State.PartitionEpoch
 		each[i].Result = d.Action.String()
 	}

@@ -19,14 +19,20 @@ const (
 	maxMessage  = 400
 )
 
+// about is what a result is about: a partition's state, or its end.
+type about struct {
+	partition cluster.PartitionID
+	stop      bool
+}
+
 // outbox is what one stream has to say. It keeps the newest result of each
 // partition, so its size is bounded however slow the reader is.
 type outbox struct {
 	pongs   []*pb.Pong
 	acks    []*pb.CommandAck
 	results []*pb.PartitionOutcome
-	at      map[cluster.PartitionID]int // in results
-	closed  bool                        // nobody listens any more
+	at      map[about]int // in results
+	closed  bool          // nobody listens any more
 	feed    fencing.Feed
 	wake    func() // says that there is something to send
 }
@@ -62,12 +68,14 @@ func (o *outbox) result(s *PartitionState, r pb.PartitionResult, message string)
 		PartitionEpoch: int32(s.PartitionEpoch),
 		Result:         r,
 		Message:        strings.ToValidUTF8(message, "?"),
+		Stop:           s.Stop,
 	}
-	if i, ok := o.at[s.Partition]; !ok {
+	key := about{s.Partition, s.Stop}
+	if i, ok := o.at[key]; !ok {
 		if o.at == nil {
-			o.at = map[cluster.PartitionID]int{}
+			o.at = map[about]int{}
 		}
-		o.at[s.Partition] = len(o.results)
+		o.at[key] = len(o.results)
 		o.results = append(o.results, outcome)
 		o.feed.Failures += failure(outcome)
 	} else if !newer(o.results[i], outcome) {

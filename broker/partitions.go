@@ -22,7 +22,7 @@ type worker struct {
 	waiting []waiter
 }
 
-// task is a call of the handler: ApplyPartition, or AdoptISR.
+// task is a call of the handler: ApplyPartition or StopReplica, or AdoptISR.
 type task struct {
 	state PartitionState
 	apply bool
@@ -43,6 +43,9 @@ func (ws workers) admit(d *fencing.Decision, from *outbox) (start bool) {
 	switch d.Action {
 	case fencing.Inconsistent:
 		from.result(&d.State, pb.PartitionResult_PARTITION_RESULT_INCONSISTENT_TOPIC_ID, "")
+		return false
+	case fencing.Fenced:
+		from.result(&d.State, pb.PartitionResult_PARTITION_RESULT_FENCED_LEADER_EPOCH, "")
 		return false
 	case fencing.Already:
 		if !busy || !w.applying() {
@@ -145,12 +148,13 @@ func (w *worker) tell(done *PartitionState, err error) (failed bool) {
 	}
 	var still []waiter
 	for _, n := range w.waiting {
+		age := n.state.CompareRuns(done)
 		switch {
 		case err != nil:
 			n.to.result(&n.state, resultOf(err), err.Error())
-		case n.state.LeaderEpoch < done.LeaderEpoch:
+		case age < 0:
 			n.to.result(&n.state, pb.PartitionResult_PARTITION_RESULT_ALREADY, "")
-		case n.state.LeaderEpoch == done.LeaderEpoch:
+		case age == 0:
 			n.to.result(&n.state, pb.PartitionResult_PARTITION_RESULT_APPLIED, "")
 		default:
 			still = append(still, n)
@@ -173,6 +177,7 @@ type metadata struct {
 	changed bool
 	live    []LiveBroker
 	states  []PartitionState
+	removed []RemovedTopic
 	at      map[cluster.PartitionID]int // in states
 }
 
@@ -181,6 +186,9 @@ type metadata struct {
 func (m *metadata) admit(v *fencing.Verdict) (start bool) {
 	if v.Live != nil {
 		m.live, m.changed = v.Live, true
+	}
+	if len(v.Removed) > 0 {
+		m.removed, m.changed = append(m.removed, v.Removed...), true
 	}
 	for i := range v.Decisions {
 		if d := &v.Decisions[i]; d.Action == fencing.Admitted {
@@ -211,7 +219,7 @@ func (m *metadata) take() (MetadataUpdate, bool) {
 		m.running = false
 		return MetadataUpdate{}, false
 	}
-	u := MetadataUpdate{Live: m.live, Partitions: m.states}
-	m.changed, m.states, m.at = false, nil, nil
+	u := MetadataUpdate{Live: m.live, Partitions: m.states, Removed: m.removed}
+	m.changed, m.states, m.removed, m.at = false, nil, nil, nil
 	return u, true
 }

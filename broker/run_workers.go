@@ -24,9 +24,12 @@ func (b *Broker) workOnce(id cluster.PartitionID) bool {
 	b.mu.Unlock()
 
 	var err error
-	if t.apply {
+	switch {
+	case t.state.Stop:
+		err = b.cfg.Handler.StopReplica(ctx, t.state.Topic, id, t.state.Delete)
+	case t.apply:
 		err = b.cfg.Handler.ApplyPartition(ctx, t.state)
-	} else {
+	default:
 		b.cfg.Handler.AdoptISR(t.state)
 	}
 

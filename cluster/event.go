@@ -39,6 +39,19 @@ type PartitionChanged struct {
 	Rev store.Rev
 }
 
+// TombstoneAdded is a topic that was deleted, of which some brokers may still
+// hold replicas.
+type TombstoneAdded struct {
+	Tombstone *Tombstone
+	Rev       store.Rev // of the change; that of the list if a list showed it
+}
+
+// TombstoneChanged is a tombstone whose record changed.
+type TombstoneChanged struct{ Old, New *Tombstone }
+
+// TombstoneGone is a tombstone that is missing or unreadable now.
+type TombstoneGone struct{ Tombstone *Tombstone }
+
 // LeaderChanged is a change of the seat or of the controller epoch.
 type LeaderChanged struct{}
 
@@ -50,4 +63,7 @@ func (TopicAdded) event()       {}
 func (TopicChanged) event()     {}
 func (TopicGone) event()        {}
 func (PartitionChanged) event() {}
+func (TombstoneAdded) event()   {}
+func (TombstoneChanged) event() {}
+func (TombstoneGone) event()    {}
 func (LeaderChanged) event()    {}

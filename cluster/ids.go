@@ -41,6 +41,15 @@ func (t TopicID) String() string { return base64.RawURLEncoding.EncodeToString(t
 // Hex is the id as it stands in keys.
 func (t TopicID) Hex() string { return hex.EncodeToString(t[:]) }
 
+// ParseTopicID reads an id as String writes it.
+func ParseTopicID(s string) (TopicID, error) {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(s)
+	if err != nil || len(b) != 16 {
+		return TopicID{}, fmt.Errorf("topic id %q: want 22 characters of URL-safe base64", s)
+	}
+	return TopicID(b), nil
+}
+
 // TopicIDFrom takes the 16 bytes of a topic id from the wire.
 func TopicIDFrom(b []byte) (TopicID, error) {
 	if len(b) != 16 {

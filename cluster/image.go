@@ -31,6 +31,7 @@ type Image struct {
 	Brokers    map[BrokerID]*Broker
 	Nodes      map[BrokerID]*Node
 	Topics     map[string]*Topic
+	Tombstones map[TopicID]*Tombstone
 	Faults     map[string]Fault
 
 	applying store.Rev // of the change that is being applied
@@ -57,6 +58,7 @@ func NewImage(keys Keys) *Image {
 		Brokers:    map[BrokerID]*Broker{},
 		Nodes:      map[BrokerID]*Node{},
 		Topics:     map[string]*Topic{},
+		Tombstones: map[TopicID]*Tombstone{},
 		Faults:     map[string]Fault{},
 		keys:       map[string]keyRevs{},
 		byID:       map[TopicID]*topicBlocks{},
@@ -171,6 +173,8 @@ func (im *Image) dispatch(p parsedKey, c store.Change, events []Event) ([]Event,
 		return im.applyTopic(p.name, c, events)
 	case keyBlock:
 		return im.applyBlock(p.block, c, events)
+	case keyTombstone:
+		return im.applyTombstone(p.topic, c, events)
 	}
 	return events, fmt.Errorf("unknown key")
 }

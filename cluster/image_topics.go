@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/controllerd/controllerd/store"
 )
@@ -32,6 +33,17 @@ func (im *Image) Block(id BlockID) *Block {
 		return t.blocks[id.Index]
 	}
 	return nil
+}
+
+// UnreadableTopics reports whether there is a topic record that cannot be read.
+func (im *Image) UnreadableTopics() bool {
+	prefix := im.Keys.Topic("")
+	for key := range im.Faults {
+		if strings.HasPrefix(key, prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 // Partitions visits the partitions of a topic in order, with nil for one whose

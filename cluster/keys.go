@@ -49,6 +49,12 @@ func (k Keys) Block(b BlockID) string {
 	return fmt.Sprintf("%spartitions/%s/%d", k.prefix, b.Topic.Hex(), b.Index)
 }
 
+// Blocks is what the keys of all blocks of a topic begin with.
+func (k Keys) Blocks(t TopicID) string { return fmt.Sprintf("%spartitions/%s/", k.prefix, t.Hex()) }
+
+// Tombstone is the key of what is left of a deleted topic.
+func (k Keys) Tombstone(t TopicID) string { return k.prefix + "tombstones/" + t.Hex() }
+
 // BlockID names a block: the records of partitions Index*size to
 // (Index+1)*size-1 of a topic.
 type BlockID struct {
@@ -69,6 +75,7 @@ const (
 	keyNode
 	keyTopic
 	keyBlock
+	keyTombstone
 )
 
 // parsedKey is what a key of the cluster stands for.
@@ -79,6 +86,7 @@ type parsedKey struct {
 	epoch Epoch         // term
 	lease store.LeaseID // candidate
 	block BlockID
+	topic TopicID // tombstone
 }
 
 // parse reads a key under the prefix. Only the one form that this layout
@@ -126,18 +134,29 @@ func (k Keys) parseLoosely(key string) (parsedKey, bool) {
 		return parsedKey{kind: keyTopic, name: name}, ValidateTopicName(name) == nil
 	case "partitions":
 		return parseBlock(name)
+	case "tombstones":
+		id, ok := parseTopicID(name)
+		return parsedKey{kind: keyTombstone, topic: id}, ok
 	}
 	return parsedKey{}, false
 }
 
+func parseTopicID(name string) (TopicID, bool) {
+	raw, err := hex.DecodeString(name)
+	if err != nil || len(raw) != 16 {
+		return TopicID{}, false
+	}
+	return TopicID(raw), true
+}
+
 func parseBlock(name string) (parsedKey, bool) {
 	topic, index, ok := strings.Cut(name, "/")
-	raw, err := hex.DecodeString(topic)
-	if !ok || err != nil || len(raw) != 16 {
+	id, readable := parseTopicID(topic)
+	if !ok || !readable {
 		return parsedKey{}, false
 	}
 	n, err := strconv.ParseInt(index, 10, 32)
-	return parsedKey{kind: keyBlock, block: BlockID{Topic: TopicID(raw), Index: int32(n)}}, err == nil && n >= 0 && n < MaxPartitions
+	return parsedKey{kind: keyBlock, block: BlockID{Topic: id, Index: int32(n)}}, err == nil && n >= 0 && n < MaxPartitions
 }
 
 func (k Keys) format(p parsedKey) string {
@@ -160,6 +179,8 @@ func (k Keys) format(p parsedKey) string {
 		return k.Topic(p.name)
 	case keyBlock:
 		return k.Block(p.block)
+	case keyTombstone:
+		return k.Tombstone(p.topic)
 	}
 	return ""
 }

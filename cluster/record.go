@@ -54,6 +54,12 @@ type Topic struct {
 // Made is the number of partitions that exist.
 func (t *Topic) Made() int32 { return t.Record.GetPartitionsMade() }
 
+// Wanted is the number of partitions that there shall be.
+func (t *Topic) Wanted() int32 { return t.Record.GetPartitionsWanted() }
+
+// Deleting reports whether the topic is to be deleted.
+func (t *Topic) Deleting() bool { return t.Record.GetDeleting() }
+
 // BlockSize is how many partition records share a key.
 func (t *Topic) BlockSize() int32 { return t.Record.GetBlockSize() }
 
@@ -87,6 +93,8 @@ func decodeTopic(name string, kv store.KV) (*Topic, error) {
 		return nil, fmt.Errorf("decode topic: block size %d", r.GetBlockSize())
 	case r.GetPartitionsMade() < 0 || r.GetPartitionsMade() > MaxPartitions:
 		return nil, fmt.Errorf("decode topic: %d partitions", r.GetPartitionsMade())
+	case r.GetPartitionsWanted() > MaxPartitions:
+		return nil, fmt.Errorf("decode topic: %d partitions wanted", r.GetPartitionsWanted())
 	}
 	return &Topic{Name: name, ID: id, ModRev: kv.ModRev, Record: r}, nil
 }

@@ -124,7 +124,7 @@ func (l *Loop) Refused() error { return l.refused }
 
 // Idle reports whether the active has nothing to decide, to write or to push.
 func (l *Loop) Idle() bool {
-	return l.active && l.plan == nil && l.machine.Agenda() == 0 && len(l.requests) == 0 && l.pusher.Pending() == 0
+	return l.active && l.plan == nil && l.machine.Agenda() == 0 && len(l.requests) == 0 && l.pusher.Pending() == 0 && !l.choresDue()
 }
 
 // Sweep makes the agenda anew from the image, and returns by how many
@@ -389,7 +389,7 @@ func (l *Loop) requested(ev Requested, out []Action) []Action {
 	}
 	r, ok := ev.Request.(rpc.Resign)
 	if !ok {
-		l.requests = append(l.requests, asked{ev.ID, l.recognizable(ev.Request)})
+		l.requests = append(l.requests, asked{id: ev.ID, request: l.recognizable(ev.Request)})
 		return out
 	}
 	l.resigner, l.resigned = ev.ID, l.claim.Epoch

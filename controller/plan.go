@@ -334,9 +334,17 @@ func (l *Loop) finishPlan(now time.Duration, out []Action) []Action {
 		case failure != nil || !proven:
 			again = append(again, a)
 		default:
-			answer := p.answers[a.id]
-			if r, ok := answer.Response.(*pb.CreateTopicsResponse); ok {
-				r.Revision = int64(max(l.im.Rev, p.rev())) // which shows the topics
+			answer, decided := p.answers[a.id]
+			if !decided {
+				again = append(again, a)
+				continue
+			}
+			shown := int64(max(l.im.Rev, p.rev()))
+			switch r := answer.Response.(type) {
+			case *pb.CreateTopicsResponse:
+				r.Revision = shown
+			case *pb.DeleteTopicsResponse:
+				r.Revision = shown
 			}
 			out = append(out, Answer{a.id, answer})
 		}

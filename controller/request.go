@@ -21,6 +21,9 @@ import (
 type asked struct {
 	id      int64
 	request rpc.Request
+	// deletes are, of a DeleteTopics that was looked at before, its results and
+	// what its names stood for.
+	deletes []*pb.DeleteTopicResult
 }
 
 // draft collects what one plan will write.
@@ -28,9 +31,11 @@ type draft struct {
 	l       *Loop
 	term    statemachine.Term
 	blocks  map[cluster.BlockID]*blockDraft
-	topics  map[string]bool // names created in this plan, as metrics show them
-	created []unit          // whole topics, or blocks of big ones
-	records []unit          // topic records that must come after their blocks
+	topics  map[string]bool           // names created in this plan, as metrics show them
+	created []unit                    // whole topics, or blocks of big ones
+	records []unit                    // topic records that must come after their blocks
+	deleted map[cluster.TopicID]*unit // topics that are marked or deleted
+	chores  []*unit                   // deleted, and what else no request has asked for, in order
 	answers map[int64]rpc.Answer
 	writes  int
 }
@@ -46,7 +51,7 @@ func (l *Loop) makePlan(now time.Duration) bool {
 	if now < l.pause {
 		return false
 	}
-	if l.machine.Agenda() == 0 && len(l.requests) == 0 && !l.mayRetry() {
+	if l.machine.Agenda() == 0 && len(l.requests) == 0 && !l.choresDue() && !l.mayRetry() {
 		l.unanswered = 0
 		return false
 	}
@@ -55,6 +60,7 @@ func (l *Loop) makePlan(now time.Duration) bool {
 		term:    statemachine.Term{Epoch: l.claim.Epoch, NowMs: l.wallMs},
 		blocks:  map[cluster.BlockID]*blockDraft{},
 		topics:  map[string]bool{},
+		deleted: map[cluster.TopicID]*unit{},
 		answers: map[int64]rpc.Answer{},
 	}
 	for _, w := range l.machine.Step(d.term, maxWrites) {
@@ -63,25 +69,25 @@ func (l *Loop) makePlan(now time.Duration) bool {
 		}
 		d.put(w, 0)
 	}
+	d.doChores()
 	var taken, later []asked
 	for i, a := range l.requests {
 		if len(taken) == maxRequests || d.writes >= maxWrites {
 			later = append(later, l.requests[i:]...)
 			break
 		}
-		if d.decide(a) {
+		if d.decide(&a) {
 			taken = append(taken, a)
 		} else {
 			later = append(later, a)
 		}
 	}
 	l.requests = later
-	l.plan = &plan{asked: taken, answers: d.answers, failed: map[int64]error{}}
 	units := d.units()
-	if len(units) == 0 && len(taken) == 0 && l.refused == nil { // nothing that was wanted is legal
-		l.plan = nil
+	if len(units) == 0 && len(taken) == 0 && !l.mayRetry() { // nothing that was wanted is legal
 		return false
 	}
+	l.plan = &plan{asked: taken, answers: d.answers, failed: map[int64]error{}}
 	if len(units) == 0 {
 		units = []unit{l.proof()}
 	}
@@ -172,16 +178,22 @@ func (d *draft) units() []unit {
 		}
 		units = append(units, u)
 	}
+	for _, u := range d.chores {
+		units = append(units, *u)
+	}
 	return append(units, d.created...)
 }
 
 // decide decides one request, or says that it has to wait for the next plan.
-func (d *draft) decide(a asked) bool {
+// One that is taken without an answer is decided again after the plan.
+func (d *draft) decide(a *asked) bool {
 	switch r := a.request.(type) {
 	case rpc.Alter:
 		return d.alter(a.id, r)
 	case rpc.CreateTopics:
 		return d.createTopics(a.id, r)
+	case rpc.DeleteTopics:
+		d.deleteTopics(a, r)
 	}
 	return true
 }
@@ -238,92 +250,6 @@ func (d *draft) alterOne(owner int64, sender cluster.BrokerID, epoch cluster.Bro
 		out.State = w.New.Record(id.Index)
 	}
 	return out
-}
-
-// createTopics decides a request for new topics, each by itself.
-func (d *draft) createTopics(owner int64, r rpc.CreateTopics) bool {
-	times := map[string]int{}
-	for _, t := range r.GetTopics() {
-		name := statemachine.MetricName(t.GetName())
-		if d.topics[name] {
-			return false
-		}
-		times[name]++
-	}
-	resp := &pb.CreateTopicsResponse{}
-	for _, t := range r.GetTopics() {
-		result := &pb.CreateTopicResult{Name: t.GetName()}
-		if times[statemachine.MetricName(t.GetName())] > 1 {
-			result.Error = string(cluster.InvalidRequest)
-			result.Message = fmt.Sprintf("the request names topic %q, or one that collides with it, more than once", t.GetName())
-		} else {
-			d.createTopic(owner, r.GetRequestId(), t, result)
-		}
-		resp.Results = append(resp.Results, result)
-	}
-	for name := range times {
-		d.topics[name] = true
-	}
-	d.answers[owner] = rpc.Answer{Response: resp}
-	return true
-}
-
-func (d *draft) createTopic(owner int64, requestID string, t *pb.NewTopic, result *pb.CreateTopicResult) {
-	im := d.l.im
-	if have := im.Topics[t.GetName()]; have != nil && requestID != "" && have.Record.GetRequestId() == requestID {
-		result.TopicId, result.Partitions, result.ReplicationFactor = have.ID[:], have.Made(), have.Record.GetReplicationFactor()
-		return
-	}
-	var id cluster.TopicID
-	for i := range id {
-		id[i] = byte(d.l.cfg.Rand.Uint32())
-	}
-	record, parts, rej := statemachine.CreateTopic(im, d.term, t, id, requestID, d.l.cfg.Rand.Uint64())
-	if rej != nil {
-		result.Error, result.Message = string(rej.Reason), rej.Message
-		return
-	}
-	result.TopicId, result.Partitions, result.ReplicationFactor = id[:], record.GetPartitionsMade(), record.GetReplicationFactor()
-	d.addTopic(owner, t.GetName(), record, parts)
-}
-
-// addTopic writes the blocks first and the record last: until the record
-// stands, nothing of the topic does. What fits into one transaction is one.
-func (d *draft) addTopic(owner int64, name string, record *pb.TopicRecord, parts []statemachine.Write) {
-	k := d.l.im.Keys
-	blocks := map[int32]map[int32]*cluster.Partition{}
-	for i := range parts {
-		n := parts[i].ID.Index / record.GetBlockSize()
-		if blocks[n] == nil {
-			blocks[n] = map[int32]*cluster.Partition{}
-		}
-		blocks[n][parts[i].ID.Index] = &parts[i].New
-	}
-	recordUnit := unit{
-		conds:  []store.Cond{store.Missing(k.Topic(name))},
-		ops:    []store.Op{store.Put(k.Topic(name), cluster.Encode(record))},
-		owners: []int64{owner},
-	}
-	whole := unit{owners: []int64{owner}}
-	var each []unit
-	for _, n := range slices.Sorted(maps.Keys(blocks)) {
-		key := k.Block(cluster.BlockID{Topic: cluster.TopicID(record.GetTopicId()), Index: n})
-		u := unit{
-			conds:  []store.Cond{store.Missing(key)},
-			ops:    []store.Op{store.Put(key, (*cluster.Block)(nil).With(blocks[n]).Encode())},
-			owners: []int64{owner},
-		}
-		each = append(each, u)
-		whole.conds, whole.ops = append(whole.conds, u.conds...), append(whole.ops, u.ops...)
-	}
-	whole.conds, whole.ops = append(whole.conds, recordUnit.conds...), append(whole.ops, recordUnit.ops...)
-	d.writes += len(parts)
-	if len(whole.conds) <= store.MaxConds-2 && whole.size() <= maxChunkBytes {
-		d.created = append(d.created, whole)
-		return
-	}
-	d.created = append(d.created, each...)
-	d.records = append(d.records, recordUnit)
 }
 
 // refusedError is what a caller hears when the store takes no writes.

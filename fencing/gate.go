@@ -18,17 +18,26 @@ type Gate struct {
 	brokerEpoch     cluster.BrokerEpoch // 0 until known
 	controllerEpoch cluster.Epoch       // the highest seen; never falls
 
-	topics   map[string]cluster.TopicID // by name: what is hosted under it
+	topics   map[string]binding // by name: what is hosted under it
 	hosted   map[cluster.PartitionID]*held
 	live     []LiveBroker
 	metadata map[cluster.PartitionID]*PartitionState
 	resume   *pb.ResumePoint // nil: everything has to be said again
 	digests  struct{ hosted, metadata cluster.Digest }
+	removed  map[cluster.TopicID]bool // deleted in this incarnation
 
 	open unfenced.Switch
 }
 
-// held is the newest state admitted of a hosted partition.
+// binding is the topic id that a name stands for as long as there are replicas.
+type binding struct {
+	id       cluster.TopicID
+	replicas int
+}
+
+// held is the newest state admitted of a hosted partition, or of one that was
+// stopped in this incarnation: a command that was sent before must not bring it
+// back.
 type held struct {
 	state  PartitionState
 	failed bool // the handler for its leader epoch failed: it may be tried again
@@ -40,9 +49,10 @@ func NewGate(id cluster.BrokerID, clusterUUID string) *Gate {
 	return &Gate{
 		broker:   id,
 		uuid:     clusterUUID,
-		topics:   map[string]cluster.TopicID{},
+		topics:   map[string]binding{},
 		hosted:   map[cluster.PartitionID]*held{},
 		metadata: map[cluster.PartitionID]*PartitionState{},
+		removed:  map[cluster.TopicID]bool{},
 	}
 }
 
@@ -60,9 +70,12 @@ func (g *Gate) Admit(cmd *pb.Command) Verdict {
 	v := Verdict{ControllerEpoch: g.controllerEpoch}
 	switch body := cmd.GetBody().(type) {
 	case *pb.Command_LeaderAndIsr:
-		v.Decisions = decideEach(body.LeaderAndIsr.GetTopics(), g.admitReplica)
+		v.Decisions = decideEach(body.LeaderAndIsr.GetTopics(), stateOf, g.admitReplica)
+	case *pb.Command_StopReplica:
+		v.Decisions = decideEach(body.StopReplica.GetTopics(), stopOf, g.admitStop)
 	case *pb.Command_UpdateMetadata:
-		v.Decisions = decideEach(body.UpdateMetadata.GetTopics(), g.admitMetadata)
+		v.Decisions = decideEach(body.UpdateMetadata.GetTopics(), stateOf, g.admitMetadata)
+		v.Removed = g.remove(body.UpdateMetadata.GetRemovedTopics())
 		if live := body.UpdateMetadata.GetLiveBrokers(); live != nil {
 			g.live = liveOf(live)
 			v.Live = g.live
@@ -91,7 +104,15 @@ func (g *Gate) refusal(stamp *pb.Stamp) pb.Refusal {
 	return pb.Refusal_REFUSAL_UNSPECIFIED
 }
 
-func decideEach(topics []*pb.TopicStates, decide func(*PartitionState) Action) []Decision {
+// ofTopic is the part of a command that is about one topic, with what it says
+// of each partition.
+type ofTopic[P any] interface {
+	GetTopicId() []byte
+	GetTopic() string
+	GetPartitions() []P
+}
+
+func decideEach[T ofTopic[P], P any](topics []T, read func(string, cluster.TopicID, P) PartitionState, decide func(*PartitionState) Action) []Decision {
 	n := 0
 	for _, t := range topics {
 		n += len(t.GetPartitions())
@@ -100,7 +121,7 @@ func decideEach(topics []*pb.TopicStates, decide func(*PartitionState) Action) [
 	for _, t := range topics {
 		id, err := cluster.TopicIDFrom(t.GetTopicId())
 		for _, p := range t.GetPartitions() {
-			d := Decision{State: stateOf(t.GetTopic(), id, p), Action: Inconsistent}
+			d := Decision{State: read(t.GetTopic(), id, p), Action: Inconsistent}
 			if err == nil {
 				d.Action = decide(&d.State)
 			}
@@ -112,13 +133,16 @@ func decideEach(topics []*pb.TopicStates, decide func(*PartitionState) Action) [
 
 // admitReplica decides about a partition that this broker hosts.
 func (g *Gate) admitReplica(s *PartitionState) Action {
-	if id, ok := g.topics[s.Topic]; ok && id != s.Partition.Topic {
+	h := g.hosted[s.Partition]
+	if h != nil && h.state.Stop && s.Compare(&h.state) < 0 && !g.open.IsOpen() {
+		return Already
+	}
+	if b, ok := g.topics[s.Topic]; ok && b.id != s.Partition.Topic {
 		return Inconsistent
 	}
-	h := g.hosted[s.Partition]
 	switch {
-	case h == nil:
-		g.topics[s.Topic] = s.Partition.Topic
+	case h == nil || h.state.Stop:
+		g.topics[s.Topic] = binding{s.Partition.Topic, g.topics[s.Topic].replicas + 1}
 		g.hold(s)
 		return Admitted
 	case g.open.IsOpen(), s.LeaderEpoch > h.state.LeaderEpoch, h.failed && s.Compare(&h.state) >= 0:
@@ -131,19 +155,80 @@ func (g *Gate) admitReplica(s *PartitionState) Action {
 	return Already
 }
 
-// hold makes a state that of a hosted partition.
+// hold makes a state that of a hosted partition, or of one that is hosted no
+// more.
 func (g *Gate) hold(s *PartitionState) {
-	if h := g.hosted[s.Partition]; h != nil {
+	if h := g.hosted[s.Partition]; h != nil && !h.state.Stop {
 		g.digests.hosted.Remove(s.Partition, h.state.LeaderEpoch, h.state.PartitionEpoch)
 	}
 	g.hosted[s.Partition] = &held{state: *s}
-	g.digests.hosted.Add(s.Partition, s.LeaderEpoch, s.PartitionEpoch)
+	if !s.Stop {
+		g.digests.hosted.Add(s.Partition, s.LeaderEpoch, s.PartitionEpoch)
+	}
+}
+
+// admitStop decides about a partition that this broker hosts no more. Of one
+// that it never heard of there may be data that an earlier process has left.
+func (g *Gate) admitStop(s *PartitionState) Action {
+	h := g.hosted[s.Partition]
+	switch {
+	case h == nil && !s.Delete:
+		return Already
+	case h == nil:
+		g.hold(s)
+		return Admitted
+	case h.failed && s.Compare(&h.state) >= 0, s.Compare(&h.state) > 0, g.open.IsOpen():
+		g.unbind(&h.state)
+		g.hold(s)
+		return Admitted
+	case !h.state.Stop:
+		return Fenced
+	}
+	return Already
+}
+
+// unbind frees the name of a topic with its last replica.
+func (g *Gate) unbind(s *PartitionState) {
+	b, ok := g.topics[s.Topic]
+	if !ok || s.Stop || b.id != s.Partition.Topic {
+		return
+	}
+	if b.replicas--; b.replicas == 0 {
+		delete(g.topics, s.Topic)
+		return
+	}
+	g.topics[s.Topic] = b
+}
+
+// remove forgets the metadata of deleted topics, and returns those that it had
+// not heard of.
+func (g *Gate) remove(topics []*pb.RemovedTopic) []RemovedTopic {
+	var out []RemovedTopic
+	for _, t := range topics {
+		id, err := cluster.TopicIDFrom(t.GetTopicId())
+		if err != nil || g.removed[id] {
+			continue
+		}
+		g.removed[id] = true
+		for i := range min(t.GetPartitions(), cluster.MaxPartitions) {
+			g.forgetMetadata(cluster.PartitionID{Topic: id, Index: i})
+		}
+		out = append(out, RemovedTopic{ID: id, Name: t.GetTopic(), Partitions: t.GetPartitions()})
+	}
+	return out
+}
+
+func (g *Gate) forgetMetadata(id cluster.PartitionID) {
+	if known := g.metadata[id]; known != nil {
+		g.digests.metadata.Remove(id, known.LeaderEpoch, known.PartitionEpoch)
+		delete(g.metadata, id)
+	}
 }
 
 // admitMetadata decides about a partition anywhere in the cluster.
 func (g *Gate) admitMetadata(s *PartitionState) Action {
 	known := g.metadata[s.Partition]
-	if known != nil && s.Compare(known) <= 0 && !g.open.IsOpen() {
+	if (g.removed[s.Partition.Topic] || known != nil && s.Compare(known) <= 0) && !g.open.IsOpen() {
 		return Already
 	}
 	if known != nil {
@@ -172,7 +257,7 @@ func (g *Gate) Failed(p cluster.PartitionID, le cluster.LeaderEpoch) {
 // brings it, because a handler must run for it.
 func (g *Gate) Committed(p cluster.PartitionID, r *pb.PartitionRecord) (PartitionState, bool) {
 	h := g.hosted[p]
-	if h == nil || h.failed ||
+	if h == nil || h.failed || h.state.Stop ||
 		cluster.LeaderEpoch(r.GetLeaderEpoch()) != h.state.LeaderEpoch ||
 		cluster.PartitionEpoch(r.GetPartitionEpoch()) <= h.state.PartitionEpoch {
 		return PartitionState{}, false
@@ -203,8 +288,22 @@ func (g *Gate) Registered(clusterUUID string, be cluster.BrokerEpoch) error {
 	if g.uuid != "" && clusterUUID != g.uuid {
 		return fmt.Errorf("register in cluster %s: the broker belongs to cluster %s", clusterUUID, g.uuid)
 	}
+	if be != g.brokerEpoch {
+		g.forgetStopped()
+	}
 	g.uuid, g.brokerEpoch = clusterUUID, be
 	return nil
+}
+
+// forgetStopped forgets what is gone for good: what was sent before is for an
+// older incarnation, and refused for that.
+func (g *Gate) forgetStopped() {
+	for id, h := range g.hosted {
+		if h.state.Stop {
+			delete(g.hosted, id)
+		}
+	}
+	clear(g.removed)
 }
 
 // Hello is what the broker says first on a stream of commands.
@@ -230,7 +329,7 @@ func (g *Gate) ControllerEpoch() cluster.Epoch { return g.controllerEpoch }
 // Replica is the newest state admitted of a partition that is hosted here.
 func (g *Gate) Replica(p cluster.PartitionID) (PartitionState, bool) {
 	h := g.hosted[p]
-	if h == nil {
+	if h == nil || h.state.Stop {
 		return PartitionState{}, false
 	}
 	return h.state, true
@@ -239,8 +338,10 @@ func (g *Gate) Replica(p cluster.PartitionID) (PartitionState, bool) {
 // Replicas are the partitions hosted here, in order.
 func (g *Gate) Replicas() []cluster.PartitionID {
 	ids := make([]cluster.PartitionID, 0, len(g.hosted))
-	for id := range g.hosted {
-		ids = append(ids, id)
+	for id, h := range g.hosted {
+		if !h.state.Stop {
+			ids = append(ids, id)
+		}
 	}
 	slices.SortFunc(ids, cluster.PartitionID.Compare)
 	return ids

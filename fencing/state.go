@@ -25,12 +25,33 @@ type PartitionState struct {
 
 	IsNew    bool // the broker may create the replica
 	Recovery pb.RecoveryState
+
+	// Stop: the replica is not the broker's any more, as a StopReplica says.
+	// Beside it only the topic, the partition and the leader epoch are set.
+	Stop   bool
+	Delete bool // the data too
 }
 
-// Compare orders states of one partition by age: leader epoch, then partition
-// epoch.
+// Compare orders states of one partition by age: as CompareRuns, then by
+// partition epoch.
 func (s *PartitionState) Compare(t *PartitionState) int {
-	return cmp.Or(cmp.Compare(s.LeaderEpoch, t.LeaderEpoch), cmp.Compare(s.PartitionEpoch, t.PartitionEpoch))
+	return cmp.Or(s.CompareRuns(t), cmp.Compare(s.PartitionEpoch, t.PartitionEpoch))
+}
+
+// CompareRuns orders states of one partition by what handlers run for: leader
+// epoch, and within it what stops the replica last.
+func (s *PartitionState) CompareRuns(t *PartitionState) int {
+	return cmp.Or(cmp.Compare(s.LeaderEpoch, t.LeaderEpoch), cmp.Compare(s.finality(), t.finality()))
+}
+
+func (s *PartitionState) finality() int {
+	switch {
+	case s.Delete:
+		return 2
+	case s.Stop:
+		return 1
+	}
+	return 0
 }
 
 func stateOf(topic string, id cluster.TopicID, w *pb.PartitionState) PartitionState {
@@ -48,6 +69,24 @@ func stateOf(topic string, id cluster.TopicID, w *pb.PartitionState) PartitionSt
 		IsNew:           w.GetIsNew(),
 		Recovery:        w.GetRecovery(),
 	}
+}
+
+func stopOf(topic string, id cluster.TopicID, w *pb.PartitionStop) PartitionState {
+	return PartitionState{
+		Topic:       topic,
+		Partition:   cluster.PartitionID{Topic: id, Index: w.GetPartition()},
+		Leader:      cluster.NoLeader,
+		LeaderEpoch: cluster.LeaderEpoch(w.GetLeaderEpoch()),
+		Stop:        true,
+		Delete:      w.GetDelete(),
+	}
+}
+
+// RemovedTopic is a topic that was deleted.
+type RemovedTopic struct {
+	ID         cluster.TopicID
+	Name       string
+	Partitions int32 // how many it had
 }
 
 // LiveBroker is a broker as metadata names it.

@@ -13,6 +13,8 @@ type Verdict struct {
 	Decisions []Decision
 	// All live brokers by id, if the command names them; otherwise nil.
 	Live []LiveBroker
+	// Topics that the command says were deleted, those known to be left out.
+	Removed []RemovedTopic
 }
 
 // Refused reports whether the whole command was refused.
@@ -37,6 +39,8 @@ const (
 	// Inconsistent: the topic's name stands for another topic id here, or the
 	// topic id is none.
 	Inconsistent
+	// Fenced: the replica has a higher leader epoch than the StopReplica.
+	Fenced
 )
 
 // String is the action as it stands in logs, in the manner of Kafka's errors.
@@ -50,6 +54,8 @@ func (a Action) String() string {
 		return "ISR_ADOPTED"
 	case Inconsistent:
 		return string(cluster.InconsistentTopicID)
+	case Fenced:
+		return string(cluster.FencedLeaderEpoch)
 	}
 	return "UNKNOWN"
 }

@@ -49,6 +49,16 @@ func (l *changeList) remove(id cluster.PartitionID) {
 	}
 }
 
+// revOf is the revision of the last change of a partition, 0 if it is not in
+// the list.
+func (l *changeList) revOf(id cluster.PartitionID) store.Rev {
+	seq, ok := l.at[id]
+	if !ok {
+		return 0
+	}
+	return l.log[l.index(seq)].rev
+}
+
 // after visits what changed after the cursor, in order, until visit says no.
 func (l *changeList) after(cursor int64, visit func(change) bool) {
 	for _, c := range l.log[l.index(cursor+1):] {

@@ -33,9 +33,10 @@ type state struct {
 // chunk is a piece of the change list in its newest state. It is built once
 // for all brokers that are at the same place.
 type chunk struct {
-	end    int64 // the cursor behind it
-	states []state
-	all    []*pb.TopicStates // of all states; nil: not grouped yet
+	end     int64 // the cursor behind it
+	states  []state
+	removed []*pb.RemovedTopic
+	all     []*pb.TopicStates // of all states; nil: not grouped yet
 }
 
 // chunks are those that were built from one image in one term.
@@ -54,31 +55,41 @@ func (p *Pusher) chunkAfter(im *cluster.Image, cursor int64) *chunk {
 	}
 	c := b.after[cursor]
 	if c == nil {
-		states, end := p.take(im, cursor)
+		states, removed, end := p.take(im, cursor)
 		c = p.build(states)
-		c.end = end
+		c.end, c.removed = end, removed
 		b.after[cursor] = c
 	}
 	return c
 }
 
 // take reads the change list after a cursor.
-func (p *Pusher) take(im *cluster.Image, cursor int64) (states []state, end int64) {
+func (p *Pusher) take(im *cluster.Image, cursor int64) (states []state, removed []*pb.RemovedTopic, end int64) {
 	size, end := 0, p.changes.last
 	p.changes.after(cursor, func(c change) bool {
+		if c.id.Index == wholeTopic {
+			topic := p.removals.topics[c.id.Topic]
+			size += 64 + len(topic.GetTopic())
+			if (size > maxChunk || len(removed) == maxStates) && len(states)+len(removed) > 0 {
+				end = c.seq - 1
+				return false
+			}
+			removed = append(removed, topic)
+			return true
+		}
 		topic, part := im.TopicByID(c.id.Topic), im.Partition(c.id)
 		if topic == nil || part == nil {
 			return true
 		}
 		size += estimate(topic, part)
-		if (size > maxChunk || len(states) == maxStates) && len(states) > 0 { // a state that is larger goes alone
+		if (size > maxChunk || len(states) == maxStates) && len(states)+len(removed) > 0 { // a state that is larger goes alone
 			end = c.seq - 1
 			return false
 		}
 		states = append(states, state{topic: topic, id: c.id, p: part, rev: c.rev})
 		return true
 	})
-	return states, end
+	return states, removed, end
 }
 
 // build makes the messages of states.
@@ -112,21 +123,24 @@ func (c *chunk) hosted(id cluster.BrokerID, each func(state)) ([]*pb.TopicStates
 }
 
 // metadata is what the broker wants to hear of the chunk.
-func (c *chunk) metadata(im *cluster.Image, t *target) []*pb.TopicStates {
+func (c *chunk) metadata(im *cluster.Image, t *target) *pb.UpdateMetadata {
 	b := im.Brokers[t.id]
-	if b == nil || b.Record.GetMetadataScope() == pb.MetadataScope_METADATA_SCOPE_NONE {
+	if b == nil || b.Record.GetMetadataScope() == pb.MetadataScope_METADATA_SCOPE_NONE || len(c.states)+len(c.removed) == 0 {
 		return nil
 	}
 	if b.Record.GetMetadataScope() == pb.MetadataScope_METADATA_SCOPE_HOSTED {
 		topics, _ := c.hosted(t.id, func(state) {})
-		return topics
+		if len(topics)+len(c.removed) == 0 {
+			return nil
+		}
+		return &pb.UpdateMetadata{Topics: topics, RemovedTopics: c.removed}
 	}
 	if c.all == nil {
 		for _, s := range c.states {
 			c.all = group(c.all, s)
 		}
 	}
-	return c.all
+	return &pb.UpdateMetadata{Topics: c.all, RemovedTopics: c.removed}
 }
 
 // group adds a state to those of its topic, which must be the last one: half

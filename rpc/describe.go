@@ -57,6 +57,7 @@ func listTopics(im *cluster.Image, r *pb.ListTopicsRequest) (*pb.ListTopicsRespo
 func title(t *cluster.Topic) *pb.TopicSummary {
 	return &pb.TopicSummary{
 		Name: t.Name, TopicId: t.ID[:], Partitions: t.Made(), ReplicationFactor: t.Record.GetReplicationFactor(),
+		Deleting: t.Deleting(),
 	}
 }
 

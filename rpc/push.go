@@ -88,10 +88,11 @@ func (Closed) pushEvent()   {}
 // Pusher brings the committed state of the image to the brokers, as long as a
 // claim holds. It is not safe for concurrent use.
 type Pusher struct {
-	self    string // the daemon's id
-	changes *changeList
-	// forgotten is the revision of the newest removal: nobody can go on from
-	// before it.
+	self     string // the daemon's id
+	changes  *changeList
+	removals removals
+	// forgotten is the revision of the newest removal that is not remembered:
+	// nobody can go on from before it.
 	forgotten store.Rev
 	digests   digests
 	brokers   int64 // rises with each change of the set of live brokers
@@ -133,11 +134,12 @@ type PushStats struct {
 // NewPusher is a pusher that follows an image from its beginning.
 func NewPusher(self string) *Pusher {
 	return &Pusher{
-		self:    self,
-		changes: newChangeList(),
-		digests: digests{hosted: map[cluster.BrokerID]*cluster.Digest{}},
-		targets: map[cluster.BrokerID]*target{},
-		closing: map[StreamID]bool{},
+		self:     self,
+		changes:  newChangeList(),
+		removals: newRemovals(),
+		digests:  digests{hosted: map[cluster.BrokerID]*cluster.Digest{}},
+		targets:  map[cluster.BrokerID]*target{},
+		closing:  map[StreamID]bool{},
 	}
 }
 
@@ -150,18 +152,29 @@ func (p *Pusher) Observe(events []cluster.Event) {
 			p.digests.change(ev)
 			if ev.New != nil {
 				p.changes.touch(ev.ID, ev.Rev)
-			} else {
-				p.changes.remove(ev.ID)
+				continue
+			}
+			p.changes.remove(ev.ID)
+			if p.removals.topics[ev.ID.Topic] == nil {
 				p.forgotten = max(p.forgotten, ev.Rev)
 			}
 		case cluster.BrokerUp, cluster.BrokerDown, cluster.BrokerRestarted, cluster.BrokerChanged:
 			p.brokers++
+		case cluster.TombstoneAdded:
+			p.buried(ev.Tombstone, ev.Rev)
+		case cluster.TombstoneChanged:
+			p.unburied(ev.New.ID, ev.New)
+		case cluster.TombstoneGone:
+			p.unburied(ev.Tombstone.ID, nil)
 		}
 	}
 }
 
 // Begin starts to push under a claim.
-func (p *Pusher) Begin(claim epoch.Claim) { p.claim, p.followed = claim, -1 }
+func (p *Pusher) Begin(claim epoch.Claim) {
+	p.claim, p.followed = claim, -1
+	clear(p.removals.confirmed)
+}
 
 // End stops to push. The streams are closed once Open is 0.
 func (p *Pusher) End() []PushAction {
@@ -335,6 +348,10 @@ func (p *Pusher) result(now time.Duration, t *target, o *pb.PartitionOutcome) {
 		return
 	}
 	id := cluster.PartitionID{Topic: topic, Index: o.GetPartition()}
+	if o.GetStop() {
+		p.stopped(now, t, id, o)
+		return
+	}
 	switch o.GetResult() {
 	case pb.PartitionResult_PARTITION_RESULT_APPLIED:
 		p.Stats.Applied++
@@ -354,7 +371,7 @@ func (p *Pusher) result(now time.Duration, t *target, o *pb.PartitionOutcome) {
 func (p *Pusher) Pending() int {
 	n := 0
 	for _, t := range p.targets {
-		n += len(t.pending) + len(t.retries)
+		n += len(t.pending) + len(t.retries) + t.unstopped()
 		if t.phase == open && t.cursor < p.changes.last {
 			n++
 		}

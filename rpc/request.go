@@ -21,11 +21,15 @@ type Alter struct{ *pb.AlterPartitionRequest }
 // CreateTopics creates topics, each with its own result.
 type CreateTopics struct{ *pb.CreateTopicsRequest }
 
+// DeleteTopics deletes topics, each with its own result.
+type DeleteTopics struct{ *pb.DeleteTopicsRequest }
+
 // Resign gives up the seat.
 type Resign struct{ Reason string }
 
 func (Alter) request()        {}
 func (CreateTopics) request() {}
+func (DeleteTopics) request() {}
 func (Resign) request()       {}
 
 // Answer is the answer to a Request: a response message, or an error.

@@ -51,6 +51,22 @@ func (s *adminService) CreateTopics(ctx context.Context, r *pb.CreateTopicsReque
 	return typed[*pb.CreateTopicsResponse](resp, err)
 }
 
+func (s *adminService) DeleteTopics(ctx context.Context, r *pb.DeleteTopicsRequest) (*pb.DeleteTopicsResponse, error) {
+	switch n := len(r.GetReason()); {
+	case len(r.GetTopics()) == 0:
+		return nil, Error(cluster.InvalidRequest, nil, "the request names no topic")
+	case n > maxReason:
+		return nil, Error(cluster.InvalidRequest, nil, "reason of %d bytes, want at most %d", n, maxReason)
+	}
+	resp, err := s.core.Submit(ctx, DeleteTopics{r})
+	if ReasonOf(err) == cluster.NotController {
+		return forward(ctx, s.fwd, err, func(ctx context.Context, c *clients) (*pb.DeleteTopicsResponse, error) {
+			return c.admin.DeleteTopics(ctx, r)
+		})
+	}
+	return typed[*pb.DeleteTopicsResponse](resp, err)
+}
+
 func (s *adminService) ResignController(ctx context.Context, r *pb.ResignControllerRequest) (*pb.ResignControllerResponse, error) {
 	if err := checkTexts(text{"reason", r.GetReason()}); err != nil {
 		return nil, err

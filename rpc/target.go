@@ -51,6 +51,9 @@ type target struct {
 	scope      pb.MetadataScope
 	mismatches int           // digests in a row that were wrong
 	noCheck    time.Duration // no digest is looked at before
+
+	removals int64 // the tombstones that burials follow
+	burials  []*burial
 }
 
 // sent is a state on its way.
@@ -80,6 +83,7 @@ func (t *target) fromStart() {
 	t.resume, t.began, t.told = nil, false, 0
 	t.pending = map[cluster.PartitionID]sent{}
 	t.retries = map[cluster.PartitionID]*retry{}
+	t.removals, t.burials = -1, nil
 }
 
 // restart says everything again on the same stream, after a while.
@@ -90,7 +94,7 @@ func (t *target) restart(now time.Duration) {
 }
 
 func (t *target) closed(now time.Duration) {
-	t.phase, t.pending, t.retries = idle, nil, nil
+	t.phase, t.pending, t.retries, t.burials = idle, nil, nil, nil
 	t.notBefore = max(t.notBefore, now+backoff(t.again, maxRedial))
 	t.again++
 }
@@ -140,7 +144,7 @@ func (t *target) wake(now time.Duration) time.Duration {
 			next = min(next, max(r.at, now))
 		}
 	}
-	return next
+	return t.stopAt(now, next)
 }
 
 // stepTarget opens the broker's stream and sends what is due on it. It returns
@@ -174,9 +178,10 @@ func (p *Pusher) stepTarget(now time.Duration, im *cluster.Image, t *target, out
 	return out, 0
 }
 
-// sendDue sends live brokers first, then partitions that are tried again, then
-// one chunk of what changed after the cursor. It returns how many states that
-// took to build.
+// sendDue sends live brokers first, then what stops replicas, which frees the
+// names of deleted topics, then partitions that are tried again, then one chunk
+// of what changed after the cursor. It returns how many states that took to
+// build.
 func (p *Pusher) sendDue(now time.Duration, im *cluster.Image, t *target, out []PushAction) ([]PushAction, int) {
 	if !t.began {
 		p.beginSync(im, t)
@@ -185,6 +190,7 @@ func (p *Pusher) sendDue(now time.Duration, im *cluster.Image, t *target, out []
 		t.brokers = p.brokers
 		out = p.send(im, t, &pb.Command{Body: &pb.Command_UpdateMetadata{UpdateMetadata: &pb.UpdateMetadata{LiveBrokers: liveBrokers(im)}}}, out)
 	}
+	out, n := p.sendStops(now, im, t, out)
 	if again := t.retriesDue(now, im); len(again) > 0 && t.unacked < window {
 		out = p.sendHosted(im, t, p.build(again), nil, out)
 	}
@@ -193,24 +199,24 @@ func (p *Pusher) sendDue(now time.Duration, im *cluster.Image, t *target, out []
 			t.ping = now
 			out = p.sendPing(im, t, out)
 		}
-		return out, 0
+		return out, n
 	}
 	if t.unacked+2 > window { // a chunk takes up to two commands
-		return out, 0
+		return out, n
 	}
 	c := p.chunkAfter(im, t.cursor)
 	t.cursor = c.end
-	if len(c.states) == 0 {
-		return out, 0
+	n += len(c.states) + len(c.removed)
+	if len(c.states)+len(c.removed) == 0 {
+		return out, n
 	}
 	behind := p.progress(im, t) // once the whole chunk is accepted
-	topics := c.metadata(im, t)
-	if len(topics) == 0 {
-		return p.sendHosted(im, t, c, behind, out), len(c.states)
+	m := c.metadata(im, t)
+	if m == nil {
+		return p.sendHosted(im, t, c, behind, out), n
 	}
 	out = p.sendHosted(im, t, c, nil, out)
-	update := &pb.Command{Body: &pb.Command_UpdateMetadata{UpdateMetadata: &pb.UpdateMetadata{Topics: topics}}, Progress: behind}
-	return p.send(im, t, update, out), len(c.states)
+	return p.send(im, t, &pb.Command{Body: &pb.Command_UpdateMetadata{UpdateMetadata: m}, Progress: behind}, out), n
 }
 
 // retriesDue are the partitions to be tried again, up to the size of one
@@ -294,6 +300,7 @@ func (p *Pusher) Stuck(im *cluster.Image) []string {
 			}
 			out = append(out, fmt.Sprintf("broker %d %s/%d: %s", t.id, name, id.Index, r.message))
 		}
+		out = append(out, t.stuckBurials(im)...)
 	}
 	slices.Sort(out)
 	return out

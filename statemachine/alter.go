@@ -52,8 +52,11 @@ func Alter(im *cluster.Image, t Term, sender cluster.BrokerID, senderEpoch clust
 	if err := CheckSender(im, sender, senderEpoch); err != nil {
 		return nil, err
 	}
-	if im.TopicByID(id.Topic) == nil {
+	switch topic := im.TopicByID(id.Topic); {
+	case topic == nil:
 		return nil, reject(cluster.UnknownTopicID, "no topic has id %s", id.Topic)
+	case topic.Deleting():
+		return nil, reject(cluster.UnknownTopicOrPartition, "topic %q is being deleted", topic.Name)
 	}
 	p := im.Partition(id)
 	if p == nil {

@@ -7,10 +7,12 @@ import (
 )
 
 // Machine keeps the agenda of an image: the partitions for which Next would do
-// something now. It is not safe for concurrent use.
+// something now, and the topics whose record asks for something. It is not safe
+// for concurrent use.
 type Machine struct {
-	im  *cluster.Image
-	due agenda
+	im     *cluster.Image
+	due    agenda
+	topics map[cluster.TopicID]struct{}
 }
 
 // NewMachine makes the agenda of an image as it is. The caller applies batches
@@ -38,19 +40,55 @@ func (m *Machine) Observe(events []cluster.Event) {
 				m.reviewHosted(e.New.ID)
 			}
 		case cluster.PartitionChanged:
-			m.due.set(e.ID, m.owes(m.im.Partition(e.ID)))
+			m.due.set(e.ID, m.owes(e.ID))
+		case cluster.TopicAdded:
+			m.reviewTopic(e.Topic.ID)
+		case cluster.TopicChanged:
+			m.reviewTopic(e.New.ID)
+			if e.Old.Deleting() != e.New.Deleting() {
+				m.im.Partitions(e.New, func(id cluster.PartitionID, _ *cluster.Partition) { m.due.set(id, m.owes(id)) })
+			}
+		case cluster.TopicGone:
+			m.reviewTopic(e.Topic.ID)
 		}
 	}
 }
 
+// reviewTopic notes whether a topic is to be deleted or completed.
+func (m *Machine) reviewTopic(id cluster.TopicID) {
+	if t := m.im.TopicByID(id); t != nil && (t.Deleting() || t.Made() < t.Wanted()) {
+		m.topics[id] = struct{}{}
+	} else {
+		delete(m.topics, id)
+	}
+}
+
+// Topics are those that are to be deleted, or completed, in order of id.
+func (m *Machine) Topics() []*cluster.Topic {
+	if len(m.topics) == 0 {
+		return nil
+	}
+	out := make([]*cluster.Topic, 0, len(m.topics))
+	for id := range m.topics {
+		out = append(out, m.im.TopicByID(id))
+	}
+	slices.SortFunc(out, func(a, b *cluster.Topic) int {
+		return cluster.PartitionID{Topic: a.ID}.Compare(cluster.PartitionID{Topic: b.ID})
+	})
+	return out
+}
+
 func (m *Machine) reviewHosted(id cluster.BrokerID) {
-	m.im.Hosted(id, func(_ *cluster.Topic, id cluster.PartitionID, p *cluster.Partition) {
-		m.due.set(id, m.owes(p))
+	m.im.Hosted(id, func(_ *cluster.Topic, id cluster.PartitionID, _ *cluster.Partition) {
+		m.due.set(id, m.owes(id))
 	})
 }
 
-func (m *Machine) owes(p *cluster.Partition) bool {
-	if p == nil {
+// owes reports whether something is to do for a partition. One of a topic that
+// is to be deleted is left as it is.
+func (m *Machine) owes(id cluster.PartitionID) bool {
+	p := m.im.Partition(id)
+	if p == nil || m.im.TopicByID(id.Topic).Deleting() {
 		return false
 	}
 	_, changed := Next(p, ViewOf(m.im))
@@ -62,9 +100,11 @@ func (m *Machine) owes(p *cluster.Partition) bool {
 // or an event that was not observed.
 func (m *Machine) Reset() int {
 	var fresh agenda
+	m.topics = map[cluster.TopicID]struct{}{}
 	for _, t := range m.im.Topics {
-		m.im.Partitions(t, func(id cluster.PartitionID, p *cluster.Partition) {
-			if m.owes(p) {
+		m.reviewTopic(t.ID)
+		m.im.Partitions(t, func(id cluster.PartitionID, _ *cluster.Partition) {
+			if m.owes(id) {
 				fresh.set(id, true)
 			}
 		})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -73,12 +74,13 @@ type OpKind uint8
 const (
 	OpPut OpKind = iota
 	OpDelete
+	OpDeletePrefix
 )
 
 // Op is one write of a transaction.
 type Op struct {
 	Kind  OpKind
-	Key   string
+	Key   string // of OpDeletePrefix, the prefix
 	Value []byte
 	Lease LeaseID // attach the key to this lease; 0 detaches it
 	// KeepLease leaves the key on the lease that it has. It fails the whole
@@ -99,6 +101,10 @@ func PutKeepLease(key string, value []byte) Op {
 	return Op{Kind: OpPut, Key: key, Value: value, KeepLease: true}
 }
 
+// DeletePrefix removes all keys with a prefix, which counts as one operation
+// however many they are.
+func DeletePrefix(prefix string) Op { return Op{Kind: OpDeletePrefix, Key: prefix} }
+
 // Delete removes a key; it does nothing if the key does not exist.
 func Delete(key string) Op { return Op{Kind: OpDelete, Key: key} }
 
@@ -110,7 +116,7 @@ const (
 )
 
 // Txn does all of Then if all of If hold, otherwise nothing. No key may occur
-// twice in Then.
+// twice in Then, nor under a prefix that is deleted.
 type Txn struct {
 	If   []Cond
 	Then []Op
@@ -129,7 +135,12 @@ const (
 func (c Cond) Size() int { return 2*len(c.Key) + condOverhead }
 
 // Size is the most bytes that the operation takes of a request.
-func (op Op) Size() int { return len(op.Key) + len(op.Value) + opOverhead }
+func (op Op) Size() int {
+	if op.Kind == OpDeletePrefix { // its range has two ends
+		return 2*len(op.Key) + opOverhead
+	}
+	return len(op.Key) + len(op.Value) + opOverhead
+}
 
 // Size is the most bytes that the encoded request takes; MaxTxnBytes is its
 // limit.
@@ -162,6 +173,13 @@ func (t Txn) Validate() error {
 			return fmt.Errorf("validate transaction: key %q written twice or empty: %w", op.Key, ErrLimit)
 		}
 		seen[op.Key] = true
+	}
+	for i, op := range t.Then {
+		for j, other := range t.Then {
+			if op.Kind == OpDeletePrefix && i != j && strings.HasPrefix(other.Key, op.Key) {
+				return fmt.Errorf("validate transaction: key %q written under the prefix %q that is deleted: %w", other.Key, op.Key, ErrLimit)
+			}
+		}
 	}
 	for _, c := range t.If {
 		if c.Key == "" {

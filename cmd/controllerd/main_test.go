@@ -103,8 +103,11 @@ func decode[T any](t *testing.T, r result) T {
 type nop struct{}
 
 func (nop) ApplyPartition(context.Context, broker.PartitionState) error { return nil }
-func (nop) AdoptISR(broker.PartitionState)                              {}
-func (nop) UpdateMetadata(broker.MetadataUpdate)                        {}
+func (nop) StopReplica(context.Context, string, cluster.PartitionID, bool) error {
+	return nil
+}
+func (nop) AdoptISR(broker.PartitionState)       {}
+func (nop) UpdateMetadata(broker.MetadataUpdate) {}
 
 // world is an etcd with daemons and brokers in this process.
 type world struct {

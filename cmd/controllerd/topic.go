@@ -19,7 +19,8 @@ const pageSize = 10_000
 
 func newTopic() *cobra.Command {
 	c := &client{}
-	group := newGroup("topic", "Create and look at topics", newTopicCreate(c), newTopicList(c), newTopicDescribe(c))
+	group := newGroup("topic", "Create, delete and look at topics",
+		newTopicCreate(c), newTopicDelete(c), newTopicList(c), newTopicDescribe(c))
 	c.addFlags(group)
 	return group
 }

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/controllerd/controllerd/broker"
+	"github.com/controllerd/controllerd/cluster"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 )
 
@@ -181,7 +182,7 @@ func TestRun(t *testing.T) {
 	}
 	for p := range int32(3) {
 		want := base
-		want.Topic, want.Partition, want.LE, want.PE, want.Result = "a", p, 4, 5, "ADMITTED"
+		want.Topic, want.TopicID, want.Partition, want.LE, want.PE, want.Result = "a", cluster.TopicID{}.String(), p, 4, 5, "ADMITTED"
 		if !equal(got, want) {
 			t.Errorf("line %+v, want %+v", got, want)
 		}

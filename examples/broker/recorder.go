@@ -21,6 +21,7 @@ type line struct {
 	LE        int32     `json:"le"`
 	PE        int32     `json:"pe"`
 	Topic     string    `json:"topic"`
+	TopicID   string    `json:"topic_id,omitempty"`
 	Partition int32     `json:"partition"`
 	Result    string    `json:"result"`
 	// Live are the ids of all live brokers, if the command names them.
@@ -55,6 +56,9 @@ func (r *recorder) observe(o broker.Observation) {
 		LE: int32(o.LeaderEpoch), PE: int32(o.PartitionEpoch),
 		Topic: o.Topic, Partition: o.Partition,
 		Result: o.Result,
+	}
+	if o.Topic != "" {
+		l.TopicID = o.TopicID.String()
 	}
 	for _, b := range o.Live {
 		l.Live = append(l.Live, int32(b.ID))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/controllerd/controllerd/broker"
+	"github.com/controllerd/controllerd/cluster"
 )
 
 // DefaultCaughtUpAfter is how long a follower takes to catch up.
@@ -76,6 +77,14 @@ func (h *handler) ApplyPartition(ctx context.Context, s broker.PartitionState) e
 		}
 	}
 	h.AdoptISR(s)
+	return nil
+}
+
+// StopReplica implements broker.Handler.
+func (h *handler) StopReplica(_ context.Context, _ string, id cluster.PartitionID, _ bool) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.leader.forget(id)
 	return nil
 }
 

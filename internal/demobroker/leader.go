@@ -51,6 +51,9 @@ func (l *leader) apply(s broker.PartitionState) {
 	}
 }
 
+// forget takes in that the broker does not host a partition any more.
+func (l *leader) forget(id cluster.PartitionID) { delete(l.led, id) }
+
 // setLive takes in who is live.
 func (l *leader) setLive(live []broker.LiveBroker) {
 	l.live = make(map[cluster.BrokerID]cluster.BrokerEpoch, len(live))

@@ -135,6 +135,10 @@ func (n *node) ApplyPartition(ctx context.Context, s broker.PartitionState) erro
 	return apply(ctx, s)
 }
 
+func (n *node) StopReplica(ctx context.Context, topic string, id cluster.PartitionID, deleteData bool) error {
+	return n.ApplyPartition(ctx, broker.PartitionState{Topic: topic, Partition: id, Stop: true, Delete: deleteData})
+}
+
 func (n *node) AdoptISR(broker.PartitionState) {}
 
 func (n *node) UpdateMetadata(broker.MetadataUpdate) {}

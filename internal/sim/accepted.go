@@ -2,6 +2,7 @@ package sim
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -19,13 +20,8 @@ type brokerFacts struct {
 	brokerEpoch cluster.BrokerEpoch
 
 	// Of its present process.
-	hosted map[hosted]epochs
+	hosted map[cluster.PartitionID]epochs
 	live   map[cluster.BrokerID]cluster.BrokerEpoch
-}
-
-type hosted struct {
-	topic string
-	index int32
 }
 
 type epochs struct {
@@ -43,7 +39,7 @@ type sender struct{ id, process string }
 // Started says that a process of the broker has started: it holds nothing yet.
 func (c *Checker) Started(id cluster.BrokerID) {
 	b := c.broker(id)
-	b.hosted, b.live = map[hosted]epochs{}, nil
+	b.hosted, b.live = map[cluster.PartitionID]epochs{}, nil
 }
 
 // Registered says that the broker has heard that it is registered under that
@@ -56,7 +52,7 @@ func (c *Checker) Registered(id cluster.BrokerID, e cluster.BrokerEpoch) {
 func (c *Checker) broker(id cluster.BrokerID) *brokerFacts {
 	b := c.brokers[id]
 	if b == nil {
-		b = &brokerFacts{hosted: map[hosted]epochs{}}
+		b = &brokerFacts{hosted: map[cluster.PartitionID]epochs{}}
 		c.brokers[id] = b
 	}
 	return b
@@ -70,11 +66,24 @@ func (c *Checker) Accepted(a Accepted) {
 	case fencing.Admitted.String(), fencing.IsrAdopted.String():
 		c.obeyed(b, a)
 	case fencing.Already.String(): // it holds this or something newer
-		at := hosted{a.Topic, a.Partition}
-		if e := (epochs{a.LeaderEpoch, a.PartitionEpoch}); b.hosted[at].below(e) {
+		at := a.partition()
+		if e := a.epochs(); b.hosted[at].below(e) {
 			b.hosted[at] = e
 		}
 	}
+}
+
+func (a *Accepted) partition() cluster.PartitionID {
+	return cluster.PartitionID{Topic: a.TopicID, Index: a.Partition}
+}
+
+// epochs are those of the state. What stops a replica is above all of its
+// leader epoch: nothing but a higher one may bring it back.
+func (a *Accepted) epochs() epochs {
+	if a.Command == broker.StopReplica {
+		return epochs{a.LeaderEpoch, math.MaxInt32}
+	}
+	return epochs{a.LeaderEpoch, a.PartitionEpoch}
 }
 
 // sent notes who sent a command, obeyed or not (I1).
@@ -125,7 +134,7 @@ func (c *Checker) obeyed(b *brokerFacts, a Accepted) {
 	if a.Partition == broker.WholeCommand {
 		return
 	}
-	at, now := hosted{a.Topic, a.Partition}, epochs{a.LeaderEpoch, a.PartitionEpoch}
+	at, now := a.partition(), a.epochs()
 	if was := b.hosted[at]; now.below(was) {
 		c.violated(ErrStaleAccepted, a.At, "broker %d obeyed leader epoch %d, partition epoch %d of %s-%d after %d, %d",
 			a.Broker, now.leader, now.partition, a.Topic, a.Partition, was.leader, was.partition)
@@ -152,7 +161,7 @@ func (c *Checker) converged(at time.Duration) {
 		}
 		for _, name := range slices.Sorted(maps.Keys(h.topics)) {
 			c.eachHosted(id, h.topics[name], func(r *record) {
-				have, any := b.hosted[hosted{name, r.GetPartition()}]
+				have, any := b.hosted[cluster.PartitionID{Topic: cluster.TopicID(h.topics[name].GetTopicId()), Index: r.GetPartition()}]
 				want := r.epochs()
 				if late(joined, h.appeared[name], r.changed) && (have != want || !any) {
 					c.violated(ErrNotConverged, at, "broker %d has %s-%d at leader epoch %d, partition epoch %d, etcd at %d, %d",

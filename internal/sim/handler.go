@@ -40,7 +40,7 @@ func (b *simBroker) obey(s *stream, cmd *pb.Command) {
 
 func (b *simBroker) start(s *stream, cmd *pb.Command, v *fencing.Verdict) {
 	b.observe(s, cmd, v)
-	if cmd.GetLeaderAndIsr() == nil {
+	if cmd.GetUpdateMetadata() != nil {
 		return
 	}
 	for _, d := range v.Decisions {
@@ -49,6 +49,8 @@ func (b *simBroker) start(s *stream, cmd *pb.Command, v *fencing.Verdict) {
 		switch {
 		case d.Action == fencing.Inconsistent:
 			s.result(&d.State, pb.PartitionResult_PARTITION_RESULT_INCONSISTENT_TOPIC_ID)
+		case d.Action == fencing.Fenced:
+			s.result(&d.State, pb.PartitionResult_PARTITION_RESULT_FENCED_LEADER_EPOCH)
 		case d.Action == fencing.Admitted:
 			b.apply(s, d.State)
 		case running != nil:
@@ -76,9 +78,12 @@ func (b *simBroker) apply(s *stream, state fencing.PartitionState) {
 
 func (b *simBroker) applied(done *work, failed bool) {
 	delete(b.work, done.state.Partition)
-	if failed {
+	switch {
+	case failed:
 		b.gate.Failed(done.state.Partition, done.state.LeaderEpoch)
-	} else {
+	case done.state.Stop:
+		delete(b.done, done.state.Partition)
+	default:
 		b.done[done.state.Partition] = done.state.LeaderEpoch
 	}
 	if failed {
@@ -87,9 +92,8 @@ func (b *simBroker) applied(done *work, failed bool) {
 	for _, n := range done.waiting {
 		switch {
 		case failed:
-			n.s.feed.Failures++
 			n.s.result(&n.state, pb.PartitionResult_PARTITION_RESULT_FAILED)
-		case n.state.LeaderEpoch < done.state.LeaderEpoch:
+		case n.state.CompareRuns(&done.state) < 0:
 			n.s.result(&n.state, pb.PartitionResult_PARTITION_RESULT_ALREADY)
 		default:
 			n.s.result(&n.state, pb.PartitionResult_PARTITION_RESULT_APPLIED)
@@ -113,10 +117,13 @@ func (b *simBroker) resyncUnless(told []waiting) {
 }
 
 func (s *stream) result(p *fencing.PartitionState, r pb.PartitionResult) {
+	if r != pb.PartitionResult_PARTITION_RESULT_APPLIED && r != pb.PartitionResult_PARTITION_RESULT_ALREADY {
+		s.feed.Failures++
+	}
 	s.answer(&pb.CommandsResponse{Response: &pb.CommandsResponse_Results{Results: &pb.PartitionResults{
 		Outcomes: []*pb.PartitionOutcome{{
 			TopicId: slices.Clone(p.Partition.Topic[:]), Partition: p.Partition.Index,
-			LeaderEpoch: int32(p.LeaderEpoch), PartitionEpoch: int32(p.PartitionEpoch), Result: r,
+			LeaderEpoch: int32(p.LeaderEpoch), PartitionEpoch: int32(p.PartitionEpoch), Result: r, Stop: p.Stop,
 		}},
 	}}})
 }
@@ -133,8 +140,11 @@ func (b *simBroker) observe(s *stream, cmd *pb.Command, v *fencing.Verdict) {
 		Result:          fencing.Admitted.String(),
 		Live:            v.Live,
 	}
-	if cmd.GetLeaderAndIsr() != nil {
+	switch {
+	case cmd.GetLeaderAndIsr() != nil:
 		whole.Command = broker.LeaderAndIsr
+	case cmd.GetStopReplica() != nil:
+		whole.Command = broker.StopReplica
 	}
 	if v.Refused() {
 		whole.Result = strings.TrimPrefix(v.Refusal.String(), "REFUSAL_")
@@ -145,9 +155,13 @@ func (b *simBroker) observe(s *stream, cmd *pb.Command, v *fencing.Verdict) {
 	}
 	for _, d := range v.Decisions {
 		p := &d.State
-		b.w.checkStored(p.Partition, p.Leader, p.LeaderEpoch, p.PartitionEpoch, b.name)
+		if p.Stop {
+			b.w.checkDeleted(p.Partition, b.name)
+		} else {
+			b.w.checkStored(p.Partition, p.Leader, p.LeaderEpoch, p.PartitionEpoch, b.name)
+		}
 		one := whole
-		one.Topic, one.Partition = d.State.Topic, d.State.Partition.Index
+		one.Topic, one.TopicID, one.Partition = p.Topic, p.Partition.Topic, p.Partition.Index
 		one.LeaderEpoch, one.PartitionEpoch = d.State.LeaderEpoch, d.State.PartitionEpoch
 		one.Result = d.Action.String()
 		b.tell(s, one)

@@ -26,6 +26,7 @@ type history struct {
 	joined      map[cluster.BrokerID]time.Duration
 	topics      map[string]*pb.TopicRecord
 	appeared    map[string]time.Duration // topics
+	ever        map[string]string        // names of topics by id
 	records     map[cluster.PartitionID]*record
 }
 
@@ -48,6 +49,7 @@ func newHistory() history {
 		joined:   map[cluster.BrokerID]time.Duration{},
 		topics:   map[string]*pb.TopicRecord{},
 		appeared: map[string]time.Duration{},
+		ever:     map[string]string{},
 		records:  map[cluster.PartitionID]*record{},
 	}
 }
@@ -219,6 +221,7 @@ func (c *Checker) topicChanged(t transaction, name string, ch store.Change) {
 		return
 	}
 	h.topics[name], h.appeared[name] = r, t.at
+	h.ever[string(r.GetTopicId())] = name
 }
 
 // checkWriter refuses changes while nobody holds the seat (I3).

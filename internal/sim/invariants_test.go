@@ -81,7 +81,7 @@ func (s *story) block(ce cluster.Epoch, le, pe int32, leader int32, isr ...int32
 func (s *story) accept(ce cluster.Epoch, le cluster.LeaderEpoch, pe cluster.PartitionEpoch, result fencing.Action) {
 	s.c.Accepted(Accepted{At: s.at, Broker: 1, Observation: broker.Observation{
 		Command: broker.LeaderAndIsr, Sender: "c1", ControllerEpoch: ce, BrokerEpoch: 2,
-		Topic: "t", LeaderEpoch: le, PartitionEpoch: pe, Result: result.String(),
+		Topic: "t", TopicID: testTopic, LeaderEpoch: le, PartitionEpoch: pe, Result: result.String(),
 	}})
 }
 

@@ -1,8 +1,11 @@
 package sim
 
 import (
+	"errors"
+	"fmt"
 	"time"
 
+	"github.com/controllerd/controllerd/cluster"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 	"github.com/controllerd/controllerd/rpc"
 )
@@ -34,11 +37,62 @@ func (w *World) insist(r rpc.CreateTopics) {
 				w.after(w.upTo(time.Second), func() { w.insist(r) })
 				return
 			}
-			key := w.keys.Topic(r.GetTopics()[0].GetName())
-			if read, err := w.etcd.model.Get(key); err != nil || len(read.KVs) == 0 {
-				w.blame(ErrUnstored, "the operator was told that %s exists", key)
+			id := resp.(*pb.CreateTopicsResponse).GetResults()[0].GetTopicId()
+			if w.checker.history.ever[string(id)] == "" {
+				w.blame(ErrUnstored, "the operator was told that topic %x exists", id)
 			}
 		})
+}
+
+// deleteTopic asks some daemon to delete a topic, again until there is an
+// answer, and sometimes to create one of that name after it.
+func (w *World) deleteTopic() {
+	if w.topics == 0 {
+		return
+	}
+	name := topicName(1 + w.rng.IntN(w.topics))
+	t := w.checker.history.topics[name]
+	if t == nil || w.doomed[string(t.GetTopicId())] {
+		return
+	}
+	w.doomed[string(t.GetTopicId())] = true
+	w.insistOnDeletion(&pb.TopicToDelete{Name: name, TopicId: t.GetTopicId()}, w.chance(0.7))
+}
+
+func (w *World) insistOnDeletion(t *pb.TopicToDelete, again bool) {
+	r := rpc.DeleteTopics{DeleteTopicsRequest: &pb.DeleteTopicsRequest{Topics: []*pb.TopicToDelete{t}}}
+	w.ask(nil, &link{}, w.rng.IntN(daemons), 5*time.Second,
+		func(d *simDaemon, c *rpcCall) { d.decide(c, r, true) },
+		func(resp any, err error) {
+			w.tracef("operator: %v, %v", resp, err)
+			if err == nil {
+				if what := resp.(*pb.DeleteTopicsResponse).GetResults()[0].GetError(); what != "" && what != string(cluster.UnknownTopicID) {
+					err = errors.New(what)
+				}
+			}
+			if err != nil {
+				w.after(w.upTo(time.Second), func() { w.insistOnDeletion(t, again) })
+				return
+			}
+			w.deleted(t, again)
+		})
+}
+
+// deleted holds the answer against etcd.
+func (w *World) deleted(t *pb.TopicToDelete, again bool) {
+	w.seen["topic deleted"]++
+	if have := w.truth().Topics[t.GetName()]; have != nil && string(have.ID[:]) == string(t.GetTopicId()) {
+		w.blame(ErrUnstored, "the operator was told that topic %s is deleted", t.GetName())
+	}
+	if !again || w.truth().Topics[t.GetName()] != nil {
+		return
+	}
+	w.insist(rpc.CreateTopics{CreateTopicsRequest: &pb.CreateTopicsRequest{
+		Topics: []*pb.NewTopic{{
+			Name: t.GetName(), Partitions: 1 + w.rng.Int32N(12), ReplicationFactor: replication, BlockSize: w.p.blockSize,
+		}},
+		RequestId: fmt.Sprintf("%s after %x", t.GetName(), t.GetTopicId()),
+	}})
 }
 
 // resign asks the active to give up.

@@ -32,6 +32,15 @@ func (c *Checker) blockChanged(t transaction, name string, ch store.Change) {
 	}
 }
 
+// checkDeleted holds a StopReplica that somebody was told against etcd.
+func (w *World) checkDeleted(id cluster.PartitionID, who string) {
+	for name, t := range w.checker.history.topics {
+		if string(t.GetTopicId()) == string(id.Topic[:]) {
+			w.blame(ErrUnstored, "%s was told to delete %s-%d, which exists", who, name, id.Index)
+		}
+	}
+}
+
 // sameState compares all but what a record says about its own writing.
 func sameState(a, b *pb.PartitionRecord) bool {
 	plain := func(r *pb.PartitionRecord) *pb.PartitionRecord {

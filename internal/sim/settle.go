@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -109,8 +110,8 @@ func (w *World) amiss() string {
 	if len(truth.Candidates) != daemons || len(truth.Brokers) != brokers {
 		return fmt.Sprintf("%d candidates, %d brokers", len(truth.Candidates), len(truth.Brokers))
 	}
-	if n := len(truth.Topics); n < w.topics {
-		return fmt.Sprintf("of %d topics that were asked for %d exist", w.topics, n)
+	if what := w.topicsAmiss(truth); what != "" {
+		return what
 	}
 	for _, t := range truth.SortedTopics() {
 		if what := w.incomplete(truth, t); what != "" {
@@ -128,6 +129,30 @@ func (d *simDaemon) behind(truth *cluster.Image) string {
 	list := d.w.etcd.model.List(d.w.keys.Prefix(), true)
 	if keys := d.loop.Image().Differences(list); len(keys) > 0 {
 		return d.name + " has another value of " + keys[0]
+	}
+	return ""
+}
+
+// topicsAmiss says which topic is missing, or there though it was deleted.
+func (w *World) topicsAmiss(truth *cluster.Image) string {
+	if n := len(w.checker.history.ever); n < w.topics {
+		return fmt.Sprintf("of %d topics that were asked for %d were made", w.topics, n)
+	}
+	for _, id := range slices.Sorted(maps.Keys(w.checker.history.ever)) {
+		name := w.checker.history.ever[id]
+		if exists := truth.TopicByID(cluster.TopicID([]byte(id))) != nil; exists == w.doomed[id] {
+			return fmt.Sprintf("topic %s is there: %v, its deletion was asked for: %v", name, exists, w.doomed[id])
+		}
+	}
+	if n := len(truth.Tombstones); n > 0 {
+		return fmt.Sprintf("%d tombstones are left", n)
+	}
+	for _, b := range w.brokers {
+		for _, id := range b.gate.Replicas() {
+			if truth.Partition(id) == nil {
+				return fmt.Sprintf("%s hosts %s, which does not exist", b.name, id)
+			}
+		}
 	}
 	return ""
 }

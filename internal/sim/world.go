@@ -69,6 +69,7 @@ type World struct {
 	well   time.Duration // since when all is well; -1: it is not
 	faults int
 	topics int
+	doomed map[string]bool // ids of topics whose deletion was asked for
 
 	lines   []string
 	hash    hashOf
@@ -126,11 +127,12 @@ func (p *profile) bounds() Bounds {
 // Run plays one seed: faults for a while, then calm until all is well.
 func Run(cfg Config) Report {
 	w := &World{
-		cfg:  cfg,
-		rng:  rand.New(rand.NewPCG(cfg.Seed, 1)),
-		keys: cluster.KeysOf("sim"),
-		hash: newHash(),
-		seen: map[string]int{},
+		cfg:    cfg,
+		rng:    rand.New(rand.NewPCG(cfg.Seed, 1)),
+		keys:   cluster.KeysOf("sim"),
+		hash:   newHash(),
+		seen:   map[string]int{},
+		doomed: map[string]bool{},
 	}
 	w.p = w.draw()
 	if cfg.Quiet {

@@ -191,14 +191,16 @@ type decision struct {
 	LE        cluster.LeaderEpoch    `json:"le"`
 	PE        cluster.PartitionEpoch `json:"pe"`
 	Topic     string                 `json:"topic"`
+	TopicID   string                 `json:"topic_id"`
 	Partition int32                  `json:"partition"`
 	Result    string                 `json:"result"`
 }
 
 func (d *decision) observation() broker.Observation {
+	id, _ := cluster.ParseTopicID(d.TopicID) // none: about the whole command
 	return broker.Observation{
 		Time: d.Time, Command: d.Command, Sender: d.Sender, ControllerEpoch: d.CE, BrokerEpoch: d.BE,
-		Topic: d.Topic, Partition: d.Partition, LeaderEpoch: d.LE, PartitionEpoch: d.PE, Result: d.Result,
+		Topic: d.Topic, TopicID: id, Partition: d.Partition, LeaderEpoch: d.LE, PartitionEpoch: d.PE, Result: d.Result,
 	}
 }
 

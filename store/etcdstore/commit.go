@@ -44,6 +44,8 @@ func writes(ops []store.Op) []clientv3.Op {
 		switch {
 		case op.Kind == store.OpDelete:
 			out[i] = clientv3.OpDelete(op.Key)
+		case op.Kind == store.OpDeletePrefix:
+			out[i] = clientv3.OpDelete(op.Key, clientv3.WithPrefix())
 		case op.KeepLease:
 			out[i] = clientv3.OpPut(op.Key, string(op.Value), clientv3.WithIgnoreLease())
 		default:

@@ -99,7 +99,7 @@ func keyOnly(kv store.KV) store.KV {
 func (m *Model) check(ops []store.Op) error {
 	for _, op := range ops {
 		switch {
-		case op.Kind == store.OpDelete:
+		case op.Kind == store.OpDelete, op.Kind == store.OpDeletePrefix:
 		case op.KeepLease:
 			if _, ok := m.keys[op.Key]; !ok {
 				return fmt.Errorf("key %q: %w", op.Key, store.ErrKeyNotFound)
@@ -115,9 +115,14 @@ func (m *Model) check(ops []store.Op) error {
 func (m *Model) write(ops []store.Op) {
 	rev := m.rev + 1
 	for _, op := range ops {
-		if op.Kind == store.OpDelete {
+		switch op.Kind {
+		case store.OpDelete:
 			m.delete(op.Key, rev)
-		} else {
+		case store.OpDeletePrefix:
+			for _, kv := range m.List(op.Key, true).KVs {
+				m.delete(kv.Key, rev)
+			}
+		default:
 			m.put(op, rev)
 		}
 	}

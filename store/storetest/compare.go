@@ -115,9 +115,11 @@ func (g *generator) txn() step {
 	for range g.rand.IntN(5) {
 		op := store.Op{Key: g.key(), Value: []byte(fmt.Sprint(g.rand.IntN(1000)))}
 		lease := 0
-		switch g.rand.IntN(6) {
+		switch g.rand.IntN(7) {
 		case 0, 1:
 			op.Kind, op.Value = store.OpDelete, nil
+		case 6:
+			op = store.DeletePrefix(op.Key[:len(op.Key)-g.rand.IntN(2)])
 		case 2:
 			op.KeepLease = true
 		case 3, 4:

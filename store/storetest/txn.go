@@ -15,6 +15,7 @@ var txnCases = []Case{
 	newCase("txn/found", foundKeys),
 	newCase("txn/revisions", revisions),
 	newCase("txn/nothing written", nothingWritten),
+	newCase("txn/delete prefix", deletePrefix),
 	newCase("txn/limits", limits),
 	newCase("txn/size", size),
 	newCase("txn/leases", txnLeases),
@@ -105,6 +106,29 @@ func nothingWritten(e env) {
 	e.wants("one of two deletes", e.do(store.Delete("a"), store.Put("b", nil)), before+1)
 }
 
+// A prefix is deleted at one revision together with what else is written, and a
+// watch hears of each key.
+func deletePrefix(e env) {
+	w := e.watch(store.Watch{After: e.rev()})
+	made := e.do(store.Put("a/1", nil), store.Put("a/2", nil), store.Put("a0", nil), store.Put("a", nil))
+	gone := e.do(store.DeletePrefix("a/"), store.Put("b", nil), store.Delete("a"))
+	e.wants("revision", gone, made+1)
+	e.wants("left", keysOf(e.list("", true).KVs), "[a0 b]")
+	e.wants("of nothing", e.do(store.DeletePrefix("a/")), gone)
+	e.wants("one of two", e.do(store.DeletePrefix("a/"), store.Put("c", nil)), gone+1)
+	deleted := map[string]store.Rev{}
+	for _, c := range w.upTo(gone + 1) {
+		if c.Deleted {
+			deleted[c.KV.Key] = c.KV.ModRev
+		}
+	}
+	e.wants("watched", fmt.Sprint(deleted), fmt.Sprint(map[string]store.Rev{"a": gone, "a/1": gone, "a/2": gone}))
+
+	stopped := store.Txn{If: []store.Cond{store.Missing("b")}, Then: []store.Op{store.DeletePrefix("a")}}
+	e.wants("stopped", e.commit(stopped).Succeeded, false)
+	e.wants("left", keysOf(e.list("a", true).KVs), "[a0]")
+}
+
 func limits(e env) {
 	conds := make([]store.Cond, store.MaxConds+1)
 	ops := make([]store.Op, store.MaxOps+1)
@@ -121,6 +145,9 @@ func limits(e env) {
 		"put delete":  {If: always, Then: []store.Op{put, store.Delete("a")}},
 		"two deletes": {If: always, Then: []store.Op{store.Delete("a"), store.Delete("a")}},
 		"empty key":   {If: always, Then: []store.Op{store.Put("", nil)}},
+		"all keys":    {If: always, Then: []store.Op{store.DeletePrefix("")}},
+		"put below":   {If: always, Then: []store.Op{store.DeletePrefix("a"), store.Put("ab", nil)}},
+		"two below":   {If: always, Then: []store.Op{store.Delete("ab"), store.DeletePrefix("a")}},
 		"empty cond":  {If: []store.Cond{store.Missing("")}},
 	} {
 		_, err := e.Store.Commit(e.ctx, txn)

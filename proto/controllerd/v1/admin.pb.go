@@ -27,7 +27,9 @@ type CreateTopicsRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Topics []*NewTopic            `protobuf:"bytes,1,rep,name=topics,proto3" json:"topics,omitempty"`
 	// A retry with the same id gets the first answer.
-	RequestId     string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Nothing is created: the results say what would be.
+	ValidateOnly  bool `protobuf:"varint,3,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -76,14 +78,24 @@ func (x *CreateTopicsRequest) GetRequestId() string {
 	return ""
 }
 
+func (x *CreateTopicsRequest) GetValidateOnly() bool {
+	if x != nil {
+		return x.ValidateOnly
+	}
+	return false
+}
+
 type NewTopic struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Name              string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Partitions        int32                  `protobuf:"varint,2,opt,name=partitions,proto3" json:"partitions,omitempty"`
 	ReplicationFactor int32                  `protobuf:"varint,3,opt,name=replication_factor,json=replicationFactor,proto3" json:"replication_factor,omitempty"`
 	// 0: the default, 16.
-	BlockSize     int32             `protobuf:"varint,4,opt,name=block_size,json=blockSize,proto3" json:"block_size,omitempty"`
-	Config        map[string]string `protobuf:"bytes,5,rep,name=config,proto3" json:"config,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	BlockSize int32             `protobuf:"varint,4,opt,name=block_size,json=blockSize,proto3" json:"block_size,omitempty"`
+	Config    map[string]string `protobuf:"bytes,5,rep,name=config,proto3" json:"config,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The replicas of each partition, in order of partition, instead of
+	// `partitions` and `replication_factor`.
+	Assignments   []*ReplicaAssignment `protobuf:"bytes,6,rep,name=assignments,proto3" json:"assignments,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -153,6 +165,58 @@ func (x *NewTopic) GetConfig() map[string]string {
 	return nil
 }
 
+func (x *NewTopic) GetAssignments() []*ReplicaAssignment {
+	if x != nil {
+		return x.Assignments
+	}
+	return nil
+}
+
+type ReplicaAssignment struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In order of preference.
+	Replicas      []int32 `protobuf:"varint,1,rep,packed,name=replicas,proto3" json:"replicas,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplicaAssignment) Reset() {
+	*x = ReplicaAssignment{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplicaAssignment) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplicaAssignment) ProtoMessage() {}
+
+func (x *ReplicaAssignment) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplicaAssignment.ProtoReflect.Descriptor instead.
+func (*ReplicaAssignment) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ReplicaAssignment) GetReplicas() []int32 {
+	if x != nil {
+		return x.Replicas
+	}
+	return nil
+}
+
 type CreateTopicsResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Results []*CreateTopicResult   `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
@@ -164,7 +228,7 @@ type CreateTopicsResponse struct {
 
 func (x *CreateTopicsResponse) Reset() {
 	*x = CreateTopicsResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[2]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -176,7 +240,7 @@ func (x *CreateTopicsResponse) String() string {
 func (*CreateTopicsResponse) ProtoMessage() {}
 
 func (x *CreateTopicsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[2]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -189,7 +253,7 @@ func (x *CreateTopicsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTopicsResponse.ProtoReflect.Descriptor instead.
 func (*CreateTopicsResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{2}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *CreateTopicsResponse) GetResults() []*CreateTopicResult {
@@ -221,7 +285,7 @@ type CreateTopicResult struct {
 
 func (x *CreateTopicResult) Reset() {
 	*x = CreateTopicResult{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[3]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -233,7 +297,7 @@ func (x *CreateTopicResult) String() string {
 func (*CreateTopicResult) ProtoMessage() {}
 
 func (x *CreateTopicResult) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[3]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -246,7 +310,7 @@ func (x *CreateTopicResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTopicResult.ProtoReflect.Descriptor instead.
 func (*CreateTopicResult) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{3}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CreateTopicResult) GetName() string {
@@ -291,6 +355,234 @@ func (x *CreateTopicResult) GetMessage() string {
 	return ""
 }
 
+type DeleteTopicsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Topics        []*TopicToDelete       `protobuf:"bytes,1,rep,name=topics,proto3" json:"topics,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteTopicsRequest) Reset() {
+	*x = DeleteTopicsRequest{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteTopicsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteTopicsRequest) ProtoMessage() {}
+
+func (x *DeleteTopicsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteTopicsRequest.ProtoReflect.Descriptor instead.
+func (*DeleteTopicsRequest) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *DeleteTopicsRequest) GetTopics() []*TopicToDelete {
+	if x != nil {
+		return x.Topics
+	}
+	return nil
+}
+
+func (x *DeleteTopicsRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// A topic by name, by id, or by both, which then must agree.
+type TopicToDelete struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	TopicId       []byte                 `protobuf:"bytes,2,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopicToDelete) Reset() {
+	*x = TopicToDelete{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopicToDelete) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopicToDelete) ProtoMessage() {}
+
+func (x *TopicToDelete) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopicToDelete.ProtoReflect.Descriptor instead.
+func (*TopicToDelete) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *TopicToDelete) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *TopicToDelete) GetTopicId() []byte {
+	if x != nil {
+		return x.TopicId
+	}
+	return nil
+}
+
+type DeleteTopicsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of the request.
+	Results []*DeleteTopicResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	// The revision at which the results held.
+	Revision      int64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteTopicsResponse) Reset() {
+	*x = DeleteTopicsResponse{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteTopicsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteTopicsResponse) ProtoMessage() {}
+
+func (x *DeleteTopicsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteTopicsResponse.ProtoReflect.Descriptor instead.
+func (*DeleteTopicsResponse) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *DeleteTopicsResponse) GetResults() []*DeleteTopicResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+func (x *DeleteTopicsResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+type DeleteTopicResult struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	TopicId []byte                 `protobuf:"bytes,2,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
+	// Empty: deleted. Otherwise Kafka's error name.
+	Error         string `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	Message       string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteTopicResult) Reset() {
+	*x = DeleteTopicResult{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteTopicResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteTopicResult) ProtoMessage() {}
+
+func (x *DeleteTopicResult) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteTopicResult.ProtoReflect.Descriptor instead.
+func (*DeleteTopicResult) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *DeleteTopicResult) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DeleteTopicResult) GetTopicId() []byte {
+	if x != nil {
+		return x.TopicId
+	}
+	return nil
+}
+
+func (x *DeleteTopicResult) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *DeleteTopicResult) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 type ListTopicsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 10,000; 0 means 1,000.
@@ -302,7 +594,7 @@ type ListTopicsRequest struct {
 
 func (x *ListTopicsRequest) Reset() {
 	*x = ListTopicsRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[4]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -314,7 +606,7 @@ func (x *ListTopicsRequest) String() string {
 func (*ListTopicsRequest) ProtoMessage() {}
 
 func (x *ListTopicsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[4]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -327,7 +619,7 @@ func (x *ListTopicsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTopicsRequest.ProtoReflect.Descriptor instead.
 func (*ListTopicsRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{4}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListTopicsRequest) GetPageSize() int32 {
@@ -355,7 +647,7 @@ type ListTopicsResponse struct {
 
 func (x *ListTopicsResponse) Reset() {
 	*x = ListTopicsResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[5]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -367,7 +659,7 @@ func (x *ListTopicsResponse) String() string {
 func (*ListTopicsResponse) ProtoMessage() {}
 
 func (x *ListTopicsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[5]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -380,7 +672,7 @@ func (x *ListTopicsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTopicsResponse.ProtoReflect.Descriptor instead.
 func (*ListTopicsResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{5}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListTopicsResponse) GetTopics() []*TopicSummary {
@@ -414,13 +706,14 @@ type TopicSummary struct {
 	UnderReplicated   int32                  `protobuf:"varint,6,opt,name=under_replicated,json=underReplicated,proto3" json:"under_replicated,omitempty"`
 	// Partitions whose record is missing or unreadable.
 	Unknown       int32 `protobuf:"varint,7,opt,name=unknown,proto3" json:"unknown,omitempty"`
+	Deleting      bool  `protobuf:"varint,8,opt,name=deleting,proto3" json:"deleting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TopicSummary) Reset() {
 	*x = TopicSummary{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[6]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -432,7 +725,7 @@ func (x *TopicSummary) String() string {
 func (*TopicSummary) ProtoMessage() {}
 
 func (x *TopicSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[6]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -445,7 +738,7 @@ func (x *TopicSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicSummary.ProtoReflect.Descriptor instead.
 func (*TopicSummary) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{6}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TopicSummary) GetName() string {
@@ -497,6 +790,13 @@ func (x *TopicSummary) GetUnknown() int32 {
 	return 0
 }
 
+func (x *TopicSummary) GetDeleting() bool {
+	if x != nil {
+		return x.Deleting
+	}
+	return false
+}
+
 type DescribeTopicRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -510,7 +810,7 @@ type DescribeTopicRequest struct {
 
 func (x *DescribeTopicRequest) Reset() {
 	*x = DescribeTopicRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[7]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -522,7 +822,7 @@ func (x *DescribeTopicRequest) String() string {
 func (*DescribeTopicRequest) ProtoMessage() {}
 
 func (x *DescribeTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[7]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -535,7 +835,7 @@ func (x *DescribeTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTopicRequest.ProtoReflect.Descriptor instead.
 func (*DescribeTopicRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{7}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DescribeTopicRequest) GetName() string {
@@ -575,7 +875,7 @@ type DescribeTopicResponse struct {
 
 func (x *DescribeTopicResponse) Reset() {
 	*x = DescribeTopicResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[8]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -587,7 +887,7 @@ func (x *DescribeTopicResponse) String() string {
 func (*DescribeTopicResponse) ProtoMessage() {}
 
 func (x *DescribeTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[8]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -600,7 +900,7 @@ func (x *DescribeTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTopicResponse.ProtoReflect.Descriptor instead.
 func (*DescribeTopicResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{8}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DescribeTopicResponse) GetTopic() *TopicSummary {
@@ -653,7 +953,7 @@ type ListBrokersRequest struct {
 
 func (x *ListBrokersRequest) Reset() {
 	*x = ListBrokersRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[9]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -665,7 +965,7 @@ func (x *ListBrokersRequest) String() string {
 func (*ListBrokersRequest) ProtoMessage() {}
 
 func (x *ListBrokersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[9]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -678,7 +978,7 @@ func (x *ListBrokersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBrokersRequest.ProtoReflect.Descriptor instead.
 func (*ListBrokersRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{9}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 type ListBrokersResponse struct {
@@ -691,7 +991,7 @@ type ListBrokersResponse struct {
 
 func (x *ListBrokersResponse) Reset() {
 	*x = ListBrokersResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[10]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -703,7 +1003,7 @@ func (x *ListBrokersResponse) String() string {
 func (*ListBrokersResponse) ProtoMessage() {}
 
 func (x *ListBrokersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[10]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -716,7 +1016,7 @@ func (x *ListBrokersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBrokersResponse.ProtoReflect.Descriptor instead.
 func (*ListBrokersResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{10}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListBrokersResponse) GetBrokers() []*BrokerSummary {
@@ -752,7 +1052,7 @@ type BrokerSummary struct {
 
 func (x *BrokerSummary) Reset() {
 	*x = BrokerSummary{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[11]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -764,7 +1064,7 @@ func (x *BrokerSummary) String() string {
 func (*BrokerSummary) ProtoMessage() {}
 
 func (x *BrokerSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[11]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -777,7 +1077,7 @@ func (x *BrokerSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrokerSummary.ProtoReflect.Descriptor instead.
 func (*BrokerSummary) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *BrokerSummary) GetId() int32 {
@@ -858,7 +1158,7 @@ type DescribeControllerRequest struct {
 
 func (x *DescribeControllerRequest) Reset() {
 	*x = DescribeControllerRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[12]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -870,7 +1170,7 @@ func (x *DescribeControllerRequest) String() string {
 func (*DescribeControllerRequest) ProtoMessage() {}
 
 func (x *DescribeControllerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[12]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -883,7 +1183,7 @@ func (x *DescribeControllerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeControllerRequest.ProtoReflect.Descriptor instead.
 func (*DescribeControllerRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 type DescribeControllerResponse struct {
@@ -914,7 +1214,7 @@ type DescribeControllerResponse struct {
 
 func (x *DescribeControllerResponse) Reset() {
 	*x = DescribeControllerResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[13]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -926,7 +1226,7 @@ func (x *DescribeControllerResponse) String() string {
 func (*DescribeControllerResponse) ProtoMessage() {}
 
 func (x *DescribeControllerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[13]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -939,7 +1239,7 @@ func (x *DescribeControllerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeControllerResponse.ProtoReflect.Descriptor instead.
 func (*DescribeControllerResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DescribeControllerResponse) GetId() string {
@@ -1062,7 +1362,7 @@ type ListControllersRequest struct {
 
 func (x *ListControllersRequest) Reset() {
 	*x = ListControllersRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[14]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1074,7 +1374,7 @@ func (x *ListControllersRequest) String() string {
 func (*ListControllersRequest) ProtoMessage() {}
 
 func (x *ListControllersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[14]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1087,7 +1387,7 @@ func (x *ListControllersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListControllersRequest.ProtoReflect.Descriptor instead.
 func (*ListControllersRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 type ListControllersResponse struct {
@@ -1100,7 +1400,7 @@ type ListControllersResponse struct {
 
 func (x *ListControllersResponse) Reset() {
 	*x = ListControllersResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[15]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1112,7 +1412,7 @@ func (x *ListControllersResponse) String() string {
 func (*ListControllersResponse) ProtoMessage() {}
 
 func (x *ListControllersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[15]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1125,7 +1425,7 @@ func (x *ListControllersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListControllersResponse.ProtoReflect.Descriptor instead.
 func (*ListControllersResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListControllersResponse) GetControllers() []*ControllerSummary {
@@ -1156,7 +1456,7 @@ type ControllerSummary struct {
 
 func (x *ControllerSummary) Reset() {
 	*x = ControllerSummary{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[16]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1168,7 +1468,7 @@ func (x *ControllerSummary) String() string {
 func (*ControllerSummary) ProtoMessage() {}
 
 func (x *ControllerSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[16]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1181,7 +1481,7 @@ func (x *ControllerSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControllerSummary.ProtoReflect.Descriptor instead.
 func (*ControllerSummary) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ControllerSummary) GetId() string {
@@ -1236,7 +1536,7 @@ type ListTermsRequest struct {
 
 func (x *ListTermsRequest) Reset() {
 	*x = ListTermsRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[17]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1248,7 +1548,7 @@ func (x *ListTermsRequest) String() string {
 func (*ListTermsRequest) ProtoMessage() {}
 
 func (x *ListTermsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[17]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1261,7 +1561,7 @@ func (x *ListTermsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTermsRequest.ProtoReflect.Descriptor instead.
 func (*ListTermsRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListTermsRequest) GetLimit() int32 {
@@ -1282,7 +1582,7 @@ type ListTermsResponse struct {
 
 func (x *ListTermsResponse) Reset() {
 	*x = ListTermsResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[18]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1294,7 +1594,7 @@ func (x *ListTermsResponse) String() string {
 func (*ListTermsResponse) ProtoMessage() {}
 
 func (x *ListTermsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[18]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1307,7 +1607,7 @@ func (x *ListTermsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTermsResponse.ProtoReflect.Descriptor instead.
 func (*ListTermsResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListTermsResponse) GetTerms() []*TermRecord {
@@ -1333,7 +1633,7 @@ type ResignControllerRequest struct {
 
 func (x *ResignControllerRequest) Reset() {
 	*x = ResignControllerRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[19]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1345,7 +1645,7 @@ func (x *ResignControllerRequest) String() string {
 func (*ResignControllerRequest) ProtoMessage() {}
 
 func (x *ResignControllerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[19]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1358,7 +1658,7 @@ func (x *ResignControllerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResignControllerRequest.ProtoReflect.Descriptor instead.
 func (*ResignControllerRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ResignControllerRequest) GetReason() string {
@@ -1378,7 +1678,7 @@ type ResignControllerResponse struct {
 
 func (x *ResignControllerResponse) Reset() {
 	*x = ResignControllerResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[20]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1390,7 +1690,7 @@ func (x *ResignControllerResponse) String() string {
 func (*ResignControllerResponse) ProtoMessage() {}
 
 func (x *ResignControllerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[20]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1403,7 +1703,7 @@ func (x *ResignControllerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResignControllerResponse.ProtoReflect.Descriptor instead.
 func (*ResignControllerResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ResignControllerResponse) GetEpoch() int64 {
@@ -1417,11 +1717,12 @@ var File_controllerd_v1_admin_proto protoreflect.FileDescriptor
 
 const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x1acontrollerd/v1/admin.proto\x12\x0econtrollerd.v1\x1a\x1bcontrollerd/v1/record.proto\"f\n" +
+	"\x1acontrollerd/v1/admin.proto\x12\x0econtrollerd.v1\x1a\x1bcontrollerd/v1/record.proto\"\x8b\x01\n" +
 	"\x13CreateTopicsRequest\x120\n" +
 	"\x06topics\x18\x01 \x03(\v2\x18.controllerd.v1.NewTopicR\x06topics\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x02 \x01(\tR\trequestId\"\x85\x02\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\x12#\n" +
+	"\rvalidate_only\x18\x03 \x01(\bR\fvalidateOnly\"\xca\x02\n" +
 	"\bNewTopic\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
@@ -1430,10 +1731,13 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\x12replication_factor\x18\x03 \x01(\x05R\x11replicationFactor\x12\x1d\n" +
 	"\n" +
 	"block_size\x18\x04 \x01(\x05R\tblockSize\x12<\n" +
-	"\x06config\x18\x05 \x03(\v2$.controllerd.v1.NewTopic.ConfigEntryR\x06config\x1a9\n" +
+	"\x06config\x18\x05 \x03(\v2$.controllerd.v1.NewTopic.ConfigEntryR\x06config\x12C\n" +
+	"\vassignments\x18\x06 \x03(\v2!.controllerd.v1.ReplicaAssignmentR\vassignments\x1a9\n" +
 	"\vConfigEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"o\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"/\n" +
+	"\x11ReplicaAssignment\x12\x1a\n" +
+	"\breplicas\x18\x01 \x03(\x05R\breplicas\"o\n" +
 	"\x14CreateTopicsResponse\x12;\n" +
 	"\aresults\x18\x01 \x03(\v2!.controllerd.v1.CreateTopicResultR\aresults\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\"\xc1\x01\n" +
@@ -1445,7 +1749,21 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"partitions\x12-\n" +
 	"\x12replication_factor\x18\x04 \x01(\x05R\x11replicationFactor\x12\x14\n" +
 	"\x05error\x18\x05 \x01(\tR\x05error\x12\x18\n" +
-	"\amessage\x18\x06 \x01(\tR\amessage\"O\n" +
+	"\amessage\x18\x06 \x01(\tR\amessage\"d\n" +
+	"\x13DeleteTopicsRequest\x125\n" +
+	"\x06topics\x18\x01 \x03(\v2\x1d.controllerd.v1.TopicToDeleteR\x06topics\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\">\n" +
+	"\rTopicToDelete\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
+	"\btopic_id\x18\x02 \x01(\fR\atopicId\"o\n" +
+	"\x14DeleteTopicsResponse\x12;\n" +
+	"\aresults\x18\x01 \x03(\v2!.controllerd.v1.DeleteTopicResultR\aresults\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\"r\n" +
+	"\x11DeleteTopicResult\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
+	"\btopic_id\x18\x02 \x01(\fR\atopicId\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\"O\n" +
 	"\x11ListTopicsRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
@@ -1453,7 +1771,7 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\x12ListTopicsResponse\x124\n" +
 	"\x06topics\x18\x01 \x03(\v2\x1c.controllerd.v1.TopicSummaryR\x06topics\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x03R\brevision\"\xeb\x01\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\"\x87\x02\n" +
 	"\fTopicSummary\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\btopic_id\x18\x02 \x01(\fR\atopicId\x12\x1e\n" +
@@ -1463,7 +1781,8 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\x12replication_factor\x18\x04 \x01(\x05R\x11replicationFactor\x12\x18\n" +
 	"\aoffline\x18\x05 \x01(\x05R\aoffline\x12)\n" +
 	"\x10under_replicated\x18\x06 \x01(\x05R\x0funderReplicated\x12\x18\n" +
-	"\aunknown\x18\a \x01(\x05R\aunknown\"n\n" +
+	"\aunknown\x18\a \x01(\x05R\aunknown\x12\x1a\n" +
+	"\bdeleting\x18\b \x01(\bR\bdeleting\"n\n" +
 	"\x14DescribeTopicRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x0efrom_partition\x18\x02 \x01(\x05R\rfromPartition\x12\x1b\n" +
@@ -1540,9 +1859,10 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\x17ResignControllerRequest\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"0\n" +
 	"\x18ResignControllerResponse\x12\x14\n" +
-	"\x05epoch\x18\x01 \x01(\x03R\x05epoch2\xfe\x05\n" +
+	"\x05epoch\x18\x01 \x01(\x03R\x05epoch2\xd9\x06\n" +
 	"\fAdminService\x12Y\n" +
-	"\fCreateTopics\x12#.controllerd.v1.CreateTopicsRequest\x1a$.controllerd.v1.CreateTopicsResponse\x12S\n" +
+	"\fCreateTopics\x12#.controllerd.v1.CreateTopicsRequest\x1a$.controllerd.v1.CreateTopicsResponse\x12Y\n" +
+	"\fDeleteTopics\x12#.controllerd.v1.DeleteTopicsRequest\x1a$.controllerd.v1.DeleteTopicsResponse\x12S\n" +
 	"\n" +
 	"ListTopics\x12!.controllerd.v1.ListTopicsRequest\x1a\".controllerd.v1.ListTopicsResponse\x12\\\n" +
 	"\rDescribeTopic\x12$.controllerd.v1.DescribeTopicRequest\x1a%.controllerd.v1.DescribeTopicResponse\x12V\n" +
@@ -1564,72 +1884,82 @@ func file_controllerd_v1_admin_proto_rawDescGZIP() []byte {
 	return file_controllerd_v1_admin_proto_rawDescData
 }
 
-var file_controllerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_controllerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_controllerd_v1_admin_proto_goTypes = []any{
 	(*CreateTopicsRequest)(nil),        // 0: controllerd.v1.CreateTopicsRequest
 	(*NewTopic)(nil),                   // 1: controllerd.v1.NewTopic
-	(*CreateTopicsResponse)(nil),       // 2: controllerd.v1.CreateTopicsResponse
-	(*CreateTopicResult)(nil),          // 3: controllerd.v1.CreateTopicResult
-	(*ListTopicsRequest)(nil),          // 4: controllerd.v1.ListTopicsRequest
-	(*ListTopicsResponse)(nil),         // 5: controllerd.v1.ListTopicsResponse
-	(*TopicSummary)(nil),               // 6: controllerd.v1.TopicSummary
-	(*DescribeTopicRequest)(nil),       // 7: controllerd.v1.DescribeTopicRequest
-	(*DescribeTopicResponse)(nil),      // 8: controllerd.v1.DescribeTopicResponse
-	(*ListBrokersRequest)(nil),         // 9: controllerd.v1.ListBrokersRequest
-	(*ListBrokersResponse)(nil),        // 10: controllerd.v1.ListBrokersResponse
-	(*BrokerSummary)(nil),              // 11: controllerd.v1.BrokerSummary
-	(*DescribeControllerRequest)(nil),  // 12: controllerd.v1.DescribeControllerRequest
-	(*DescribeControllerResponse)(nil), // 13: controllerd.v1.DescribeControllerResponse
-	(*ListControllersRequest)(nil),     // 14: controllerd.v1.ListControllersRequest
-	(*ListControllersResponse)(nil),    // 15: controllerd.v1.ListControllersResponse
-	(*ControllerSummary)(nil),          // 16: controllerd.v1.ControllerSummary
-	(*ListTermsRequest)(nil),           // 17: controllerd.v1.ListTermsRequest
-	(*ListTermsResponse)(nil),          // 18: controllerd.v1.ListTermsResponse
-	(*ResignControllerRequest)(nil),    // 19: controllerd.v1.ResignControllerRequest
-	(*ResignControllerResponse)(nil),   // 20: controllerd.v1.ResignControllerResponse
-	nil,                                // 21: controllerd.v1.NewTopic.ConfigEntry
-	nil,                                // 22: controllerd.v1.DescribeTopicResponse.ConfigEntry
-	nil,                                // 23: controllerd.v1.DescribeControllerResponse.CountersEntry
-	(*PartitionRecord)(nil),            // 24: controllerd.v1.PartitionRecord
-	(BrokerState)(0),                   // 25: controllerd.v1.BrokerState
-	(*Endpoint)(nil),                   // 26: controllerd.v1.Endpoint
-	(*TermRecord)(nil),                 // 27: controllerd.v1.TermRecord
+	(*ReplicaAssignment)(nil),          // 2: controllerd.v1.ReplicaAssignment
+	(*CreateTopicsResponse)(nil),       // 3: controllerd.v1.CreateTopicsResponse
+	(*CreateTopicResult)(nil),          // 4: controllerd.v1.CreateTopicResult
+	(*DeleteTopicsRequest)(nil),        // 5: controllerd.v1.DeleteTopicsRequest
+	(*TopicToDelete)(nil),              // 6: controllerd.v1.TopicToDelete
+	(*DeleteTopicsResponse)(nil),       // 7: controllerd.v1.DeleteTopicsResponse
+	(*DeleteTopicResult)(nil),          // 8: controllerd.v1.DeleteTopicResult
+	(*ListTopicsRequest)(nil),          // 9: controllerd.v1.ListTopicsRequest
+	(*ListTopicsResponse)(nil),         // 10: controllerd.v1.ListTopicsResponse
+	(*TopicSummary)(nil),               // 11: controllerd.v1.TopicSummary
+	(*DescribeTopicRequest)(nil),       // 12: controllerd.v1.DescribeTopicRequest
+	(*DescribeTopicResponse)(nil),      // 13: controllerd.v1.DescribeTopicResponse
+	(*ListBrokersRequest)(nil),         // 14: controllerd.v1.ListBrokersRequest
+	(*ListBrokersResponse)(nil),        // 15: controllerd.v1.ListBrokersResponse
+	(*BrokerSummary)(nil),              // 16: controllerd.v1.BrokerSummary
+	(*DescribeControllerRequest)(nil),  // 17: controllerd.v1.DescribeControllerRequest
+	(*DescribeControllerResponse)(nil), // 18: controllerd.v1.DescribeControllerResponse
+	(*ListControllersRequest)(nil),     // 19: controllerd.v1.ListControllersRequest
+	(*ListControllersResponse)(nil),    // 20: controllerd.v1.ListControllersResponse
+	(*ControllerSummary)(nil),          // 21: controllerd.v1.ControllerSummary
+	(*ListTermsRequest)(nil),           // 22: controllerd.v1.ListTermsRequest
+	(*ListTermsResponse)(nil),          // 23: controllerd.v1.ListTermsResponse
+	(*ResignControllerRequest)(nil),    // 24: controllerd.v1.ResignControllerRequest
+	(*ResignControllerResponse)(nil),   // 25: controllerd.v1.ResignControllerResponse
+	nil,                                // 26: controllerd.v1.NewTopic.ConfigEntry
+	nil,                                // 27: controllerd.v1.DescribeTopicResponse.ConfigEntry
+	nil,                                // 28: controllerd.v1.DescribeControllerResponse.CountersEntry
+	(*PartitionRecord)(nil),            // 29: controllerd.v1.PartitionRecord
+	(BrokerState)(0),                   // 30: controllerd.v1.BrokerState
+	(*Endpoint)(nil),                   // 31: controllerd.v1.Endpoint
+	(*TermRecord)(nil),                 // 32: controllerd.v1.TermRecord
 }
 var file_controllerd_v1_admin_proto_depIdxs = []int32{
 	1,  // 0: controllerd.v1.CreateTopicsRequest.topics:type_name -> controllerd.v1.NewTopic
-	21, // 1: controllerd.v1.NewTopic.config:type_name -> controllerd.v1.NewTopic.ConfigEntry
-	3,  // 2: controllerd.v1.CreateTopicsResponse.results:type_name -> controllerd.v1.CreateTopicResult
-	6,  // 3: controllerd.v1.ListTopicsResponse.topics:type_name -> controllerd.v1.TopicSummary
-	6,  // 4: controllerd.v1.DescribeTopicResponse.topic:type_name -> controllerd.v1.TopicSummary
-	24, // 5: controllerd.v1.DescribeTopicResponse.partitions:type_name -> controllerd.v1.PartitionRecord
-	22, // 6: controllerd.v1.DescribeTopicResponse.config:type_name -> controllerd.v1.DescribeTopicResponse.ConfigEntry
-	11, // 7: controllerd.v1.ListBrokersResponse.brokers:type_name -> controllerd.v1.BrokerSummary
-	25, // 8: controllerd.v1.BrokerSummary.state:type_name -> controllerd.v1.BrokerState
-	26, // 9: controllerd.v1.BrokerSummary.endpoints:type_name -> controllerd.v1.Endpoint
-	23, // 10: controllerd.v1.DescribeControllerResponse.counters:type_name -> controllerd.v1.DescribeControllerResponse.CountersEntry
-	16, // 11: controllerd.v1.ListControllersResponse.controllers:type_name -> controllerd.v1.ControllerSummary
-	27, // 12: controllerd.v1.ListTermsResponse.terms:type_name -> controllerd.v1.TermRecord
-	0,  // 13: controllerd.v1.AdminService.CreateTopics:input_type -> controllerd.v1.CreateTopicsRequest
-	4,  // 14: controllerd.v1.AdminService.ListTopics:input_type -> controllerd.v1.ListTopicsRequest
-	7,  // 15: controllerd.v1.AdminService.DescribeTopic:input_type -> controllerd.v1.DescribeTopicRequest
-	9,  // 16: controllerd.v1.AdminService.ListBrokers:input_type -> controllerd.v1.ListBrokersRequest
-	12, // 17: controllerd.v1.AdminService.DescribeController:input_type -> controllerd.v1.DescribeControllerRequest
-	14, // 18: controllerd.v1.AdminService.ListControllers:input_type -> controllerd.v1.ListControllersRequest
-	17, // 19: controllerd.v1.AdminService.ListTerms:input_type -> controllerd.v1.ListTermsRequest
-	19, // 20: controllerd.v1.AdminService.ResignController:input_type -> controllerd.v1.ResignControllerRequest
-	2,  // 21: controllerd.v1.AdminService.CreateTopics:output_type -> controllerd.v1.CreateTopicsResponse
-	5,  // 22: controllerd.v1.AdminService.ListTopics:output_type -> controllerd.v1.ListTopicsResponse
-	8,  // 23: controllerd.v1.AdminService.DescribeTopic:output_type -> controllerd.v1.DescribeTopicResponse
-	10, // 24: controllerd.v1.AdminService.ListBrokers:output_type -> controllerd.v1.ListBrokersResponse
-	13, // 25: controllerd.v1.AdminService.DescribeController:output_type -> controllerd.v1.DescribeControllerResponse
-	15, // 26: controllerd.v1.AdminService.ListControllers:output_type -> controllerd.v1.ListControllersResponse
-	18, // 27: controllerd.v1.AdminService.ListTerms:output_type -> controllerd.v1.ListTermsResponse
-	20, // 28: controllerd.v1.AdminService.ResignController:output_type -> controllerd.v1.ResignControllerResponse
-	21, // [21:29] is the sub-list for method output_type
-	13, // [13:21] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	26, // 1: controllerd.v1.NewTopic.config:type_name -> controllerd.v1.NewTopic.ConfigEntry
+	2,  // 2: controllerd.v1.NewTopic.assignments:type_name -> controllerd.v1.ReplicaAssignment
+	4,  // 3: controllerd.v1.CreateTopicsResponse.results:type_name -> controllerd.v1.CreateTopicResult
+	6,  // 4: controllerd.v1.DeleteTopicsRequest.topics:type_name -> controllerd.v1.TopicToDelete
+	8,  // 5: controllerd.v1.DeleteTopicsResponse.results:type_name -> controllerd.v1.DeleteTopicResult
+	11, // 6: controllerd.v1.ListTopicsResponse.topics:type_name -> controllerd.v1.TopicSummary
+	11, // 7: controllerd.v1.DescribeTopicResponse.topic:type_name -> controllerd.v1.TopicSummary
+	29, // 8: controllerd.v1.DescribeTopicResponse.partitions:type_name -> controllerd.v1.PartitionRecord
+	27, // 9: controllerd.v1.DescribeTopicResponse.config:type_name -> controllerd.v1.DescribeTopicResponse.ConfigEntry
+	16, // 10: controllerd.v1.ListBrokersResponse.brokers:type_name -> controllerd.v1.BrokerSummary
+	30, // 11: controllerd.v1.BrokerSummary.state:type_name -> controllerd.v1.BrokerState
+	31, // 12: controllerd.v1.BrokerSummary.endpoints:type_name -> controllerd.v1.Endpoint
+	28, // 13: controllerd.v1.DescribeControllerResponse.counters:type_name -> controllerd.v1.DescribeControllerResponse.CountersEntry
+	21, // 14: controllerd.v1.ListControllersResponse.controllers:type_name -> controllerd.v1.ControllerSummary
+	32, // 15: controllerd.v1.ListTermsResponse.terms:type_name -> controllerd.v1.TermRecord
+	0,  // 16: controllerd.v1.AdminService.CreateTopics:input_type -> controllerd.v1.CreateTopicsRequest
+	5,  // 17: controllerd.v1.AdminService.DeleteTopics:input_type -> controllerd.v1.DeleteTopicsRequest
+	9,  // 18: controllerd.v1.AdminService.ListTopics:input_type -> controllerd.v1.ListTopicsRequest
+	12, // 19: controllerd.v1.AdminService.DescribeTopic:input_type -> controllerd.v1.DescribeTopicRequest
+	14, // 20: controllerd.v1.AdminService.ListBrokers:input_type -> controllerd.v1.ListBrokersRequest
+	17, // 21: controllerd.v1.AdminService.DescribeController:input_type -> controllerd.v1.DescribeControllerRequest
+	19, // 22: controllerd.v1.AdminService.ListControllers:input_type -> controllerd.v1.ListControllersRequest
+	22, // 23: controllerd.v1.AdminService.ListTerms:input_type -> controllerd.v1.ListTermsRequest
+	24, // 24: controllerd.v1.AdminService.ResignController:input_type -> controllerd.v1.ResignControllerRequest
+	3,  // 25: controllerd.v1.AdminService.CreateTopics:output_type -> controllerd.v1.CreateTopicsResponse
+	7,  // 26: controllerd.v1.AdminService.DeleteTopics:output_type -> controllerd.v1.DeleteTopicsResponse
+	10, // 27: controllerd.v1.AdminService.ListTopics:output_type -> controllerd.v1.ListTopicsResponse
+	13, // 28: controllerd.v1.AdminService.DescribeTopic:output_type -> controllerd.v1.DescribeTopicResponse
+	15, // 29: controllerd.v1.AdminService.ListBrokers:output_type -> controllerd.v1.ListBrokersResponse
+	18, // 30: controllerd.v1.AdminService.DescribeController:output_type -> controllerd.v1.DescribeControllerResponse
+	20, // 31: controllerd.v1.AdminService.ListControllers:output_type -> controllerd.v1.ListControllersResponse
+	23, // 32: controllerd.v1.AdminService.ListTerms:output_type -> controllerd.v1.ListTermsResponse
+	25, // 33: controllerd.v1.AdminService.ResignController:output_type -> controllerd.v1.ResignControllerResponse
+	25, // [25:34] is the sub-list for method output_type
+	16, // [16:25] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_controllerd_v1_admin_proto_init() }
@@ -1644,7 +1974,7 @@ func file_controllerd_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_controllerd_v1_admin_proto_rawDesc), len(file_controllerd_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   24,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

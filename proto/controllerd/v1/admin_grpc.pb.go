@@ -22,6 +22,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	AdminService_CreateTopics_FullMethodName       = "/controllerd.v1.AdminService/CreateTopics"
+	AdminService_DeleteTopics_FullMethodName       = "/controllerd.v1.AdminService/DeleteTopics"
 	AdminService_ListTopics_FullMethodName         = "/controllerd.v1.AdminService/ListTopics"
 	AdminService_DescribeTopic_FullMethodName      = "/controllerd.v1.AdminService/DescribeTopic"
 	AdminService_ListBrokers_FullMethodName        = "/controllerd.v1.AdminService/ListBrokers"
@@ -38,6 +39,7 @@ const (
 // Served by each daemon; what needs a decision is forwarded to the active one.
 type AdminServiceClient interface {
 	CreateTopics(ctx context.Context, in *CreateTopicsRequest, opts ...grpc.CallOption) (*CreateTopicsResponse, error)
+	DeleteTopics(ctx context.Context, in *DeleteTopicsRequest, opts ...grpc.CallOption) (*DeleteTopicsResponse, error)
 	ListTopics(ctx context.Context, in *ListTopicsRequest, opts ...grpc.CallOption) (*ListTopicsResponse, error)
 	DescribeTopic(ctx context.Context, in *DescribeTopicRequest, opts ...grpc.CallOption) (*DescribeTopicResponse, error)
 	ListBrokers(ctx context.Context, in *ListBrokersRequest, opts ...grpc.CallOption) (*ListBrokersResponse, error)
@@ -59,6 +61,16 @@ func (c *adminServiceClient) CreateTopics(ctx context.Context, in *CreateTopicsR
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CreateTopicsResponse)
 	err := c.cc.Invoke(ctx, AdminService_CreateTopics_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) DeleteTopics(ctx context.Context, in *DeleteTopicsRequest, opts ...grpc.CallOption) (*DeleteTopicsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteTopicsResponse)
+	err := c.cc.Invoke(ctx, AdminService_DeleteTopics_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -142,6 +154,7 @@ func (c *adminServiceClient) ResignController(ctx context.Context, in *ResignCon
 // Served by each daemon; what needs a decision is forwarded to the active one.
 type AdminServiceServer interface {
 	CreateTopics(context.Context, *CreateTopicsRequest) (*CreateTopicsResponse, error)
+	DeleteTopics(context.Context, *DeleteTopicsRequest) (*DeleteTopicsResponse, error)
 	ListTopics(context.Context, *ListTopicsRequest) (*ListTopicsResponse, error)
 	DescribeTopic(context.Context, *DescribeTopicRequest) (*DescribeTopicResponse, error)
 	ListBrokers(context.Context, *ListBrokersRequest) (*ListBrokersResponse, error)
@@ -161,6 +174,9 @@ type UnimplementedAdminServiceServer struct{}
 
 func (UnimplementedAdminServiceServer) CreateTopics(context.Context, *CreateTopicsRequest) (*CreateTopicsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CreateTopics not implemented")
+}
+func (UnimplementedAdminServiceServer) DeleteTopics(context.Context, *DeleteTopicsRequest) (*DeleteTopicsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteTopics not implemented")
 }
 func (UnimplementedAdminServiceServer) ListTopics(context.Context, *ListTopicsRequest) (*ListTopicsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListTopics not implemented")
@@ -218,6 +234,24 @@ func _AdminService_CreateTopics_Handler(srv interface{}, ctx context.Context, de
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AdminServiceServer).CreateTopics(ctx, req.(*CreateTopicsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_DeleteTopics_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteTopicsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).DeleteTopics(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_DeleteTopics_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).DeleteTopics(ctx, req.(*DeleteTopicsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -358,6 +392,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CreateTopics",
 			Handler:    _AdminService_CreateTopics_Handler,
+		},
+		{
+			MethodName: "DeleteTopics",
+			Handler:    _AdminService_DeleteTopics_Handler,
 		},
 		{
 			MethodName: "ListTopics",

@@ -460,6 +460,7 @@ type Command struct {
 	//
 	//	*Command_LeaderAndIsr
 	//	*Command_UpdateMetadata
+	//	*Command_StopReplica
 	Body          isCommand_Body `protobuf_oneof:"body"`
 	Progress      *Progress      `protobuf:"bytes,5,opt,name=progress,proto3" json:"progress,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -535,6 +536,15 @@ func (x *Command) GetUpdateMetadata() *UpdateMetadata {
 	return nil
 }
 
+func (x *Command) GetStopReplica() *StopReplica {
+	if x != nil {
+		if x, ok := x.Body.(*Command_StopReplica); ok {
+			return x.StopReplica
+		}
+	}
+	return nil
+}
+
 func (x *Command) GetProgress() *Progress {
 	if x != nil {
 		return x.Progress
@@ -554,9 +564,15 @@ type Command_UpdateMetadata struct {
 	UpdateMetadata *UpdateMetadata `protobuf:"bytes,4,opt,name=update_metadata,json=updateMetadata,proto3,oneof"`
 }
 
+type Command_StopReplica struct {
+	StopReplica *StopReplica `protobuf:"bytes,6,opt,name=stop_replica,json=stopReplica,proto3,oneof"`
+}
+
 func (*Command_LeaderAndIsr) isCommand_Body() {}
 
 func (*Command_UpdateMetadata) isCommand_Body() {}
+
+func (*Command_StopReplica) isCommand_Body() {}
 
 // LeaderAndIsr tells a broker the state of partitions that it hosts.
 type LeaderAndIsr struct {
@@ -793,8 +809,10 @@ func (x *PartitionState) GetControllerEpoch() int64 {
 type UpdateMetadata struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Set: the live brokers, always all of them.
-	LiveBrokers   *LiveBrokers   `protobuf:"bytes,1,opt,name=live_brokers,json=liveBrokers,proto3" json:"live_brokers,omitempty"`
-	Topics        []*TopicStates `protobuf:"bytes,2,rep,name=topics,proto3" json:"topics,omitempty"`
+	LiveBrokers *LiveBrokers   `protobuf:"bytes,1,opt,name=live_brokers,json=liveBrokers,proto3" json:"live_brokers,omitempty"`
+	Topics      []*TopicStates `protobuf:"bytes,2,rep,name=topics,proto3" json:"topics,omitempty"`
+	// Topics that were deleted.
+	RemovedTopics []*RemovedTopic `protobuf:"bytes,3,rep,name=removed_topics,json=removedTopics,proto3" json:"removed_topics,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -843,6 +861,241 @@ func (x *UpdateMetadata) GetTopics() []*TopicStates {
 	return nil
 }
 
+func (x *UpdateMetadata) GetRemovedTopics() []*RemovedTopic {
+	if x != nil {
+		return x.RemovedTopics
+	}
+	return nil
+}
+
+type RemovedTopic struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	TopicId []byte                 `protobuf:"bytes,1,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
+	Topic   string                 `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
+	// How many it had.
+	Partitions    int32 `protobuf:"varint,3,opt,name=partitions,proto3" json:"partitions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemovedTopic) Reset() {
+	*x = RemovedTopic{}
+	mi := &file_controllerd_v1_command_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemovedTopic) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemovedTopic) ProtoMessage() {}
+
+func (x *RemovedTopic) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_command_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemovedTopic.ProtoReflect.Descriptor instead.
+func (*RemovedTopic) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *RemovedTopic) GetTopicId() []byte {
+	if x != nil {
+		return x.TopicId
+	}
+	return nil
+}
+
+func (x *RemovedTopic) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *RemovedTopic) GetPartitions() int32 {
+	if x != nil {
+		return x.Partitions
+	}
+	return 0
+}
+
+// StopReplica tells a broker that replicas are not its own any more.
+type StopReplica struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Topics        []*TopicStops          `protobuf:"bytes,1,rep,name=topics,proto3" json:"topics,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StopReplica) Reset() {
+	*x = StopReplica{}
+	mi := &file_controllerd_v1_command_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StopReplica) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StopReplica) ProtoMessage() {}
+
+func (x *StopReplica) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_command_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StopReplica.ProtoReflect.Descriptor instead.
+func (*StopReplica) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *StopReplica) GetTopics() []*TopicStops {
+	if x != nil {
+		return x.Topics
+	}
+	return nil
+}
+
+type TopicStops struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TopicId       []byte                 `protobuf:"bytes,1,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
+	Topic         string                 `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
+	Partitions    []*PartitionStop       `protobuf:"bytes,3,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopicStops) Reset() {
+	*x = TopicStops{}
+	mi := &file_controllerd_v1_command_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopicStops) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopicStops) ProtoMessage() {}
+
+func (x *TopicStops) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_command_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopicStops.ProtoReflect.Descriptor instead.
+func (*TopicStops) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *TopicStops) GetTopicId() []byte {
+	if x != nil {
+		return x.TopicId
+	}
+	return nil
+}
+
+func (x *TopicStops) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *TopicStops) GetPartitions() []*PartitionStop {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+type PartitionStop struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Partition int32                  `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	// A replica of a higher leader epoch is not stopped.
+	LeaderEpoch int32 `protobuf:"varint,2,opt,name=leader_epoch,json=leaderEpoch,proto3" json:"leader_epoch,omitempty"`
+	// The data too.
+	Delete        bool `protobuf:"varint,3,opt,name=delete,proto3" json:"delete,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PartitionStop) Reset() {
+	*x = PartitionStop{}
+	mi := &file_controllerd_v1_command_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PartitionStop) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PartitionStop) ProtoMessage() {}
+
+func (x *PartitionStop) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_command_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PartitionStop.ProtoReflect.Descriptor instead.
+func (*PartitionStop) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *PartitionStop) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *PartitionStop) GetLeaderEpoch() int32 {
+	if x != nil {
+		return x.LeaderEpoch
+	}
+	return 0
+}
+
+func (x *PartitionStop) GetDelete() bool {
+	if x != nil {
+		return x.Delete
+	}
+	return false
+}
+
 type LiveBrokers struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Brokers       []*LiveBroker          `protobuf:"bytes,1,rep,name=brokers,proto3" json:"brokers,omitempty"`
@@ -852,7 +1105,7 @@ type LiveBrokers struct {
 
 func (x *LiveBrokers) Reset() {
 	*x = LiveBrokers{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[9]
+	mi := &file_controllerd_v1_command_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -864,7 +1117,7 @@ func (x *LiveBrokers) String() string {
 func (*LiveBrokers) ProtoMessage() {}
 
 func (x *LiveBrokers) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[9]
+	mi := &file_controllerd_v1_command_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -877,7 +1130,7 @@ func (x *LiveBrokers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveBrokers.ProtoReflect.Descriptor instead.
 func (*LiveBrokers) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{9}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *LiveBrokers) GetBrokers() []*LiveBroker {
@@ -899,7 +1152,7 @@ type LiveBroker struct {
 
 func (x *LiveBroker) Reset() {
 	*x = LiveBroker{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[10]
+	mi := &file_controllerd_v1_command_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -911,7 +1164,7 @@ func (x *LiveBroker) String() string {
 func (*LiveBroker) ProtoMessage() {}
 
 func (x *LiveBroker) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[10]
+	mi := &file_controllerd_v1_command_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -924,7 +1177,7 @@ func (x *LiveBroker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveBroker.ProtoReflect.Descriptor instead.
 func (*LiveBroker) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{10}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *LiveBroker) GetId() int32 {
@@ -970,7 +1223,7 @@ type CommandsResponse struct {
 
 func (x *CommandsResponse) Reset() {
 	*x = CommandsResponse{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[11]
+	mi := &file_controllerd_v1_command_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -982,7 +1235,7 @@ func (x *CommandsResponse) String() string {
 func (*CommandsResponse) ProtoMessage() {}
 
 func (x *CommandsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[11]
+	mi := &file_controllerd_v1_command_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -995,7 +1248,7 @@ func (x *CommandsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandsResponse.ProtoReflect.Descriptor instead.
 func (*CommandsResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{11}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CommandsResponse) GetResponse() isCommandsResponse_Response {
@@ -1087,7 +1340,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[12]
+	mi := &file_controllerd_v1_command_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1099,7 +1352,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[12]
+	mi := &file_controllerd_v1_command_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1112,7 +1365,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{12}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Hello) GetClusterUuid() string {
@@ -1162,7 +1415,7 @@ type ResumePoint struct {
 
 func (x *ResumePoint) Reset() {
 	*x = ResumePoint{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[13]
+	mi := &file_controllerd_v1_command_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1174,7 +1427,7 @@ func (x *ResumePoint) String() string {
 func (*ResumePoint) ProtoMessage() {}
 
 func (x *ResumePoint) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[13]
+	mi := &file_controllerd_v1_command_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1187,7 +1440,7 @@ func (x *ResumePoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumePoint.ProtoReflect.Descriptor instead.
 func (*ResumePoint) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{13}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ResumePoint) GetControllerEpoch() int64 {
@@ -1224,7 +1477,7 @@ type Pong struct {
 
 func (x *Pong) Reset() {
 	*x = Pong{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[14]
+	mi := &file_controllerd_v1_command_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1236,7 +1489,7 @@ func (x *Pong) String() string {
 func (*Pong) ProtoMessage() {}
 
 func (x *Pong) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[14]
+	mi := &file_controllerd_v1_command_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1249,7 +1502,7 @@ func (x *Pong) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pong.ProtoReflect.Descriptor instead.
 func (*Pong) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{14}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Pong) GetSequence() int64 {
@@ -1284,7 +1537,7 @@ type Digest struct {
 
 func (x *Digest) Reset() {
 	*x = Digest{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[15]
+	mi := &file_controllerd_v1_command_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1296,7 +1549,7 @@ func (x *Digest) String() string {
 func (*Digest) ProtoMessage() {}
 
 func (x *Digest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[15]
+	mi := &file_controllerd_v1_command_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1309,7 +1562,7 @@ func (x *Digest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Digest.ProtoReflect.Descriptor instead.
 func (*Digest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{15}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Digest) GetCount() int64 {
@@ -1339,7 +1592,7 @@ type CommandAck struct {
 
 func (x *CommandAck) Reset() {
 	*x = CommandAck{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[16]
+	mi := &file_controllerd_v1_command_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1351,7 +1604,7 @@ func (x *CommandAck) String() string {
 func (*CommandAck) ProtoMessage() {}
 
 func (x *CommandAck) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[16]
+	mi := &file_controllerd_v1_command_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1364,7 +1617,7 @@ func (x *CommandAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandAck.ProtoReflect.Descriptor instead.
 func (*CommandAck) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{16}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CommandAck) GetSequence() int64 {
@@ -1397,7 +1650,7 @@ type PartitionResults struct {
 
 func (x *PartitionResults) Reset() {
 	*x = PartitionResults{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[17]
+	mi := &file_controllerd_v1_command_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1409,7 +1662,7 @@ func (x *PartitionResults) String() string {
 func (*PartitionResults) ProtoMessage() {}
 
 func (x *PartitionResults) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[17]
+	mi := &file_controllerd_v1_command_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1422,7 +1675,7 @@ func (x *PartitionResults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionResults.ProtoReflect.Descriptor instead.
 func (*PartitionResults) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{17}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PartitionResults) GetOutcomes() []*PartitionOutcome {
@@ -1440,13 +1693,15 @@ type PartitionOutcome struct {
 	PartitionEpoch int32                  `protobuf:"varint,4,opt,name=partition_epoch,json=partitionEpoch,proto3" json:"partition_epoch,omitempty"`
 	Result         PartitionResult        `protobuf:"varint,5,opt,name=result,proto3,enum=controllerd.v1.PartitionResult" json:"result,omitempty"`
 	Message        string                 `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The result of a StopReplica; otherwise of a LeaderAndIsr.
+	Stop          bool `protobuf:"varint,7,opt,name=stop,proto3" json:"stop,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PartitionOutcome) Reset() {
 	*x = PartitionOutcome{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[18]
+	mi := &file_controllerd_v1_command_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1458,7 +1713,7 @@ func (x *PartitionOutcome) String() string {
 func (*PartitionOutcome) ProtoMessage() {}
 
 func (x *PartitionOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[18]
+	mi := &file_controllerd_v1_command_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1471,7 +1726,7 @@ func (x *PartitionOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionOutcome.ProtoReflect.Descriptor instead.
 func (*PartitionOutcome) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{18}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PartitionOutcome) GetTopicId() []byte {
@@ -1516,6 +1771,13 @@ func (x *PartitionOutcome) GetMessage() string {
 	return ""
 }
 
+func (x *PartitionOutcome) GetStop() bool {
+	if x != nil {
+		return x.Stop
+	}
+	return false
+}
+
 var File_controllerd_v1_command_proto protoreflect.FileDescriptor
 
 const file_controllerd_v1_command_proto_rawDesc = "" +
@@ -1540,12 +1802,13 @@ const file_controllerd_v1_command_proto_rawDesc = "" +
 	"\x10controller_epoch\x18\x02 \x01(\x03R\x0fcontrollerEpoch\x12%\n" +
 	"\x0eclaim_revision\x18\x03 \x01(\x03R\rclaimRevision\x12!\n" +
 	"\fresume_point\x18\x04 \x01(\x03R\vresumePoint\x12\x1a\n" +
-	"\bfailures\x18\x05 \x01(\x03R\bfailures\"\xa1\x02\n" +
+	"\bfailures\x18\x05 \x01(\x03R\bfailures\"\xe3\x02\n" +
 	"\aCommand\x12+\n" +
 	"\x05stamp\x18\x01 \x01(\v2\x15.controllerd.v1.StampR\x05stamp\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x03R\bsequence\x12D\n" +
 	"\x0eleader_and_isr\x18\x03 \x01(\v2\x1c.controllerd.v1.LeaderAndIsrH\x00R\fleaderAndIsr\x12I\n" +
-	"\x0fupdate_metadata\x18\x04 \x01(\v2\x1e.controllerd.v1.UpdateMetadataH\x00R\x0eupdateMetadata\x124\n" +
+	"\x0fupdate_metadata\x18\x04 \x01(\v2\x1e.controllerd.v1.UpdateMetadataH\x00R\x0eupdateMetadata\x12@\n" +
+	"\fstop_replica\x18\x06 \x01(\v2\x1b.controllerd.v1.StopReplicaH\x00R\vstopReplica\x124\n" +
 	"\bprogress\x18\x05 \x01(\v2\x18.controllerd.v1.ProgressR\bprogressB\x06\n" +
 	"\x04body\"C\n" +
 	"\fLeaderAndIsr\x123\n" +
@@ -1568,10 +1831,30 @@ const file_controllerd_v1_command_proto_rawDesc = "" +
 	"\x06is_new\x18\t \x01(\bR\x05isNew\x129\n" +
 	"\brecovery\x18\n" +
 	" \x01(\x0e2\x1d.controllerd.v1.RecoveryStateR\brecovery\x12)\n" +
-	"\x10controller_epoch\x18\v \x01(\x03R\x0fcontrollerEpoch\"\x85\x01\n" +
+	"\x10controller_epoch\x18\v \x01(\x03R\x0fcontrollerEpoch\"\xca\x01\n" +
 	"\x0eUpdateMetadata\x12>\n" +
 	"\flive_brokers\x18\x01 \x01(\v2\x1b.controllerd.v1.LiveBrokersR\vliveBrokers\x123\n" +
-	"\x06topics\x18\x02 \x03(\v2\x1b.controllerd.v1.TopicStatesR\x06topics\"C\n" +
+	"\x06topics\x18\x02 \x03(\v2\x1b.controllerd.v1.TopicStatesR\x06topics\x12C\n" +
+	"\x0eremoved_topics\x18\x03 \x03(\v2\x1c.controllerd.v1.RemovedTopicR\rremovedTopics\"_\n" +
+	"\fRemovedTopic\x12\x19\n" +
+	"\btopic_id\x18\x01 \x01(\fR\atopicId\x12\x14\n" +
+	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x1e\n" +
+	"\n" +
+	"partitions\x18\x03 \x01(\x05R\n" +
+	"partitions\"A\n" +
+	"\vStopReplica\x122\n" +
+	"\x06topics\x18\x01 \x03(\v2\x1a.controllerd.v1.TopicStopsR\x06topics\"|\n" +
+	"\n" +
+	"TopicStops\x12\x19\n" +
+	"\btopic_id\x18\x01 \x01(\fR\atopicId\x12\x14\n" +
+	"\x05topic\x18\x02 \x01(\tR\x05topic\x12=\n" +
+	"\n" +
+	"partitions\x18\x03 \x03(\v2\x1d.controllerd.v1.PartitionStopR\n" +
+	"partitions\"h\n" +
+	"\rPartitionStop\x12\x1c\n" +
+	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12!\n" +
+	"\fleader_epoch\x18\x02 \x01(\x05R\vleaderEpoch\x12\x16\n" +
+	"\x06delete\x18\x03 \x01(\bR\x06delete\"C\n" +
 	"\vLiveBrokers\x124\n" +
 	"\abrokers\x18\x01 \x03(\v2\x1a.controllerd.v1.LiveBrokerR\abrokers\"\x8b\x01\n" +
 	"\n" +
@@ -1610,14 +1893,15 @@ const file_controllerd_v1_command_proto_rawDesc = "" +
 	"\arefusal\x18\x02 \x01(\x0e2\x17.controllerd.v1.RefusalR\arefusal\x12)\n" +
 	"\x10controller_epoch\x18\x03 \x01(\x03R\x0fcontrollerEpoch\"P\n" +
 	"\x10PartitionResults\x12<\n" +
-	"\boutcomes\x18\x01 \x03(\v2 .controllerd.v1.PartitionOutcomeR\boutcomes\"\xea\x01\n" +
+	"\boutcomes\x18\x01 \x03(\v2 .controllerd.v1.PartitionOutcomeR\boutcomes\"\xfe\x01\n" +
 	"\x10PartitionOutcome\x12\x19\n" +
 	"\btopic_id\x18\x01 \x01(\fR\atopicId\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12!\n" +
 	"\fleader_epoch\x18\x03 \x01(\x05R\vleaderEpoch\x12'\n" +
 	"\x0fpartition_epoch\x18\x04 \x01(\x05R\x0epartitionEpoch\x127\n" +
 	"\x06result\x18\x05 \x01(\x0e2\x1f.controllerd.v1.PartitionResultR\x06result\x12\x18\n" +
-	"\amessage\x18\x06 \x01(\tR\amessage*\xbe\x01\n" +
+	"\amessage\x18\x06 \x01(\tR\amessage\x12\x12\n" +
+	"\x04stop\x18\a \x01(\bR\x04stop*\xbe\x01\n" +
 	"\aRefusal\x12\x17\n" +
 	"\x13REFUSAL_UNSPECIFIED\x10\x00\x12\"\n" +
 	"\x1eREFUSAL_STALE_CONTROLLER_EPOCH\x10\x01\x12\x1e\n" +
@@ -1649,7 +1933,7 @@ func file_controllerd_v1_command_proto_rawDescGZIP() []byte {
 }
 
 var file_controllerd_v1_command_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_controllerd_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_controllerd_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_controllerd_v1_command_proto_goTypes = []any{
 	(Refusal)(0),             // 0: controllerd.v1.Refusal
 	(PartitionResult)(0),     // 1: controllerd.v1.PartitionResult
@@ -1662,18 +1946,22 @@ var file_controllerd_v1_command_proto_goTypes = []any{
 	(*TopicStates)(nil),      // 8: controllerd.v1.TopicStates
 	(*PartitionState)(nil),   // 9: controllerd.v1.PartitionState
 	(*UpdateMetadata)(nil),   // 10: controllerd.v1.UpdateMetadata
-	(*LiveBrokers)(nil),      // 11: controllerd.v1.LiveBrokers
-	(*LiveBroker)(nil),       // 12: controllerd.v1.LiveBroker
-	(*CommandsResponse)(nil), // 13: controllerd.v1.CommandsResponse
-	(*Hello)(nil),            // 14: controllerd.v1.Hello
-	(*ResumePoint)(nil),      // 15: controllerd.v1.ResumePoint
-	(*Pong)(nil),             // 16: controllerd.v1.Pong
-	(*Digest)(nil),           // 17: controllerd.v1.Digest
-	(*CommandAck)(nil),       // 18: controllerd.v1.CommandAck
-	(*PartitionResults)(nil), // 19: controllerd.v1.PartitionResults
-	(*PartitionOutcome)(nil), // 20: controllerd.v1.PartitionOutcome
-	(RecoveryState)(0),       // 21: controllerd.v1.RecoveryState
-	(*Endpoint)(nil),         // 22: controllerd.v1.Endpoint
+	(*RemovedTopic)(nil),     // 11: controllerd.v1.RemovedTopic
+	(*StopReplica)(nil),      // 12: controllerd.v1.StopReplica
+	(*TopicStops)(nil),       // 13: controllerd.v1.TopicStops
+	(*PartitionStop)(nil),    // 14: controllerd.v1.PartitionStop
+	(*LiveBrokers)(nil),      // 15: controllerd.v1.LiveBrokers
+	(*LiveBroker)(nil),       // 16: controllerd.v1.LiveBroker
+	(*CommandsResponse)(nil), // 17: controllerd.v1.CommandsResponse
+	(*Hello)(nil),            // 18: controllerd.v1.Hello
+	(*ResumePoint)(nil),      // 19: controllerd.v1.ResumePoint
+	(*Pong)(nil),             // 20: controllerd.v1.Pong
+	(*Digest)(nil),           // 21: controllerd.v1.Digest
+	(*CommandAck)(nil),       // 22: controllerd.v1.CommandAck
+	(*PartitionResults)(nil), // 23: controllerd.v1.PartitionResults
+	(*PartitionOutcome)(nil), // 24: controllerd.v1.PartitionOutcome
+	(RecoveryState)(0),       // 25: controllerd.v1.RecoveryState
+	(*Endpoint)(nil),         // 26: controllerd.v1.Endpoint
 }
 var file_controllerd_v1_command_proto_depIdxs = []int32{
 	4,  // 0: controllerd.v1.CommandsRequest.ping:type_name -> controllerd.v1.Ping
@@ -1682,31 +1970,35 @@ var file_controllerd_v1_command_proto_depIdxs = []int32{
 	2,  // 3: controllerd.v1.Command.stamp:type_name -> controllerd.v1.Stamp
 	7,  // 4: controllerd.v1.Command.leader_and_isr:type_name -> controllerd.v1.LeaderAndIsr
 	10, // 5: controllerd.v1.Command.update_metadata:type_name -> controllerd.v1.UpdateMetadata
-	5,  // 6: controllerd.v1.Command.progress:type_name -> controllerd.v1.Progress
-	8,  // 7: controllerd.v1.LeaderAndIsr.topics:type_name -> controllerd.v1.TopicStates
-	9,  // 8: controllerd.v1.TopicStates.partitions:type_name -> controllerd.v1.PartitionState
-	21, // 9: controllerd.v1.PartitionState.recovery:type_name -> controllerd.v1.RecoveryState
-	11, // 10: controllerd.v1.UpdateMetadata.live_brokers:type_name -> controllerd.v1.LiveBrokers
-	8,  // 11: controllerd.v1.UpdateMetadata.topics:type_name -> controllerd.v1.TopicStates
-	12, // 12: controllerd.v1.LiveBrokers.brokers:type_name -> controllerd.v1.LiveBroker
-	22, // 13: controllerd.v1.LiveBroker.endpoints:type_name -> controllerd.v1.Endpoint
-	14, // 14: controllerd.v1.CommandsResponse.hello:type_name -> controllerd.v1.Hello
-	16, // 15: controllerd.v1.CommandsResponse.pong:type_name -> controllerd.v1.Pong
-	18, // 16: controllerd.v1.CommandsResponse.ack:type_name -> controllerd.v1.CommandAck
-	19, // 17: controllerd.v1.CommandsResponse.results:type_name -> controllerd.v1.PartitionResults
-	15, // 18: controllerd.v1.Hello.resume:type_name -> controllerd.v1.ResumePoint
-	17, // 19: controllerd.v1.Pong.hosted:type_name -> controllerd.v1.Digest
-	17, // 20: controllerd.v1.Pong.metadata:type_name -> controllerd.v1.Digest
-	0,  // 21: controllerd.v1.CommandAck.refusal:type_name -> controllerd.v1.Refusal
-	20, // 22: controllerd.v1.PartitionResults.outcomes:type_name -> controllerd.v1.PartitionOutcome
-	1,  // 23: controllerd.v1.PartitionOutcome.result:type_name -> controllerd.v1.PartitionResult
-	3,  // 24: controllerd.v1.CommandService.Commands:input_type -> controllerd.v1.CommandsRequest
-	13, // 25: controllerd.v1.CommandService.Commands:output_type -> controllerd.v1.CommandsResponse
-	25, // [25:26] is the sub-list for method output_type
-	24, // [24:25] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	12, // 6: controllerd.v1.Command.stop_replica:type_name -> controllerd.v1.StopReplica
+	5,  // 7: controllerd.v1.Command.progress:type_name -> controllerd.v1.Progress
+	8,  // 8: controllerd.v1.LeaderAndIsr.topics:type_name -> controllerd.v1.TopicStates
+	9,  // 9: controllerd.v1.TopicStates.partitions:type_name -> controllerd.v1.PartitionState
+	25, // 10: controllerd.v1.PartitionState.recovery:type_name -> controllerd.v1.RecoveryState
+	15, // 11: controllerd.v1.UpdateMetadata.live_brokers:type_name -> controllerd.v1.LiveBrokers
+	8,  // 12: controllerd.v1.UpdateMetadata.topics:type_name -> controllerd.v1.TopicStates
+	11, // 13: controllerd.v1.UpdateMetadata.removed_topics:type_name -> controllerd.v1.RemovedTopic
+	13, // 14: controllerd.v1.StopReplica.topics:type_name -> controllerd.v1.TopicStops
+	14, // 15: controllerd.v1.TopicStops.partitions:type_name -> controllerd.v1.PartitionStop
+	16, // 16: controllerd.v1.LiveBrokers.brokers:type_name -> controllerd.v1.LiveBroker
+	26, // 17: controllerd.v1.LiveBroker.endpoints:type_name -> controllerd.v1.Endpoint
+	18, // 18: controllerd.v1.CommandsResponse.hello:type_name -> controllerd.v1.Hello
+	20, // 19: controllerd.v1.CommandsResponse.pong:type_name -> controllerd.v1.Pong
+	22, // 20: controllerd.v1.CommandsResponse.ack:type_name -> controllerd.v1.CommandAck
+	23, // 21: controllerd.v1.CommandsResponse.results:type_name -> controllerd.v1.PartitionResults
+	19, // 22: controllerd.v1.Hello.resume:type_name -> controllerd.v1.ResumePoint
+	21, // 23: controllerd.v1.Pong.hosted:type_name -> controllerd.v1.Digest
+	21, // 24: controllerd.v1.Pong.metadata:type_name -> controllerd.v1.Digest
+	0,  // 25: controllerd.v1.CommandAck.refusal:type_name -> controllerd.v1.Refusal
+	24, // 26: controllerd.v1.PartitionResults.outcomes:type_name -> controllerd.v1.PartitionOutcome
+	1,  // 27: controllerd.v1.PartitionOutcome.result:type_name -> controllerd.v1.PartitionResult
+	3,  // 28: controllerd.v1.CommandService.Commands:input_type -> controllerd.v1.CommandsRequest
+	17, // 29: controllerd.v1.CommandService.Commands:output_type -> controllerd.v1.CommandsResponse
+	29, // [29:30] is the sub-list for method output_type
+	28, // [28:29] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_controllerd_v1_command_proto_init() }
@@ -1722,8 +2014,9 @@ func file_controllerd_v1_command_proto_init() {
 	file_controllerd_v1_command_proto_msgTypes[4].OneofWrappers = []any{
 		(*Command_LeaderAndIsr)(nil),
 		(*Command_UpdateMetadata)(nil),
+		(*Command_StopReplica)(nil),
 	}
-	file_controllerd_v1_command_proto_msgTypes[11].OneofWrappers = []any{
+	file_controllerd_v1_command_proto_msgTypes[15].OneofWrappers = []any{
 		(*CommandsResponse_Hello)(nil),
 		(*CommandsResponse_Pong)(nil),
 		(*CommandsResponse_Ack)(nil),
@@ -1735,7 +2028,7 @@ func file_controllerd_v1_command_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_controllerd_v1_command_proto_rawDesc), len(file_controllerd_v1_command_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   19,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

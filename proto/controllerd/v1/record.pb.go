@@ -930,11 +930,13 @@ type TopicRecord struct {
 	ReplicationFactor int32             `protobuf:"varint,4,opt,name=replication_factor,json=replicationFactor,proto3" json:"replication_factor,omitempty"`
 	BlockSize         int32             `protobuf:"varint,5,opt,name=block_size,json=blockSize,proto3" json:"block_size,omitempty"`
 	Config            map[string]string `protobuf:"bytes,6,rep,name=config,proto3" json:"config,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Deleting          bool              `protobuf:"varint,7,opt,name=deleting,proto3" json:"deleting,omitempty"`
-	RequestId         string            `protobuf:"bytes,8,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	CreatedMs         int64             `protobuf:"varint,9,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// The active deletes the topic.
+	Deleting      bool   `protobuf:"varint,7,opt,name=deleting,proto3" json:"deleting,omitempty"`
+	RequestId     string `protobuf:"bytes,8,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	CreatedMs     int64  `protobuf:"varint,9,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
+	DeleteReason  string `protobuf:"bytes,10,opt,name=delete_reason,json=deleteReason,proto3" json:"delete_reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TopicRecord) Reset() {
@@ -1028,6 +1030,13 @@ func (x *TopicRecord) GetCreatedMs() int64 {
 		return x.CreatedMs
 	}
 	return 0
+}
+
+func (x *TopicRecord) GetDeleteReason() string {
+	if x != nil {
+		return x.DeleteReason
+	}
+	return ""
 }
 
 type PartitionRecord struct {
@@ -1183,6 +1192,157 @@ func (x *PartitionRecord) GetDecidedRevision() int64 {
 	return 0
 }
 
+// A key under `tombstones/`: what is left of a deleted topic until all who may
+// hold replicas have confirmed that they do not any more.
+type TombstoneRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// How many it had.
+	Partitions int32 `protobuf:"varint,2,opt,name=partitions,proto3" json:"partitions,omitempty"`
+	// Above those of all its partitions.
+	LeaderEpoch     int32              `protobuf:"varint,3,opt,name=leader_epoch,json=leaderEpoch,proto3" json:"leader_epoch,omitempty"`
+	Holders         []*TombstoneHolder `protobuf:"bytes,4,rep,name=holders,proto3" json:"holders,omitempty"`
+	Reason          string             `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	DeletedMs       int64              `protobuf:"varint,6,opt,name=deleted_ms,json=deletedMs,proto3" json:"deleted_ms,omitempty"`
+	ControllerEpoch int64              `protobuf:"varint,7,opt,name=controller_epoch,json=controllerEpoch,proto3" json:"controller_epoch,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *TombstoneRecord) Reset() {
+	*x = TombstoneRecord{}
+	mi := &file_controllerd_v1_record_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TombstoneRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TombstoneRecord) ProtoMessage() {}
+
+func (x *TombstoneRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_record_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TombstoneRecord.ProtoReflect.Descriptor instead.
+func (*TombstoneRecord) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_record_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *TombstoneRecord) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *TombstoneRecord) GetPartitions() int32 {
+	if x != nil {
+		return x.Partitions
+	}
+	return 0
+}
+
+func (x *TombstoneRecord) GetLeaderEpoch() int32 {
+	if x != nil {
+		return x.LeaderEpoch
+	}
+	return 0
+}
+
+func (x *TombstoneRecord) GetHolders() []*TombstoneHolder {
+	if x != nil {
+		return x.Holders
+	}
+	return nil
+}
+
+func (x *TombstoneRecord) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *TombstoneRecord) GetDeletedMs() int64 {
+	if x != nil {
+		return x.DeletedMs
+	}
+	return 0
+}
+
+func (x *TombstoneRecord) GetControllerEpoch() int64 {
+	if x != nil {
+		return x.ControllerEpoch
+	}
+	return 0
+}
+
+// A broker that may hold replicas of a deleted topic.
+type TombstoneHolder struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	BrokerId int32                  `protobuf:"varint,1,opt,name=broker_id,json=brokerId,proto3" json:"broker_id,omitempty"`
+	// The partitions in order, each as its distance from the one before, the
+	// first from -1. Empty: any of them.
+	PartitionSteps []int32 `protobuf:"varint,2,rep,packed,name=partition_steps,json=partitionSteps,proto3" json:"partition_steps,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *TombstoneHolder) Reset() {
+	*x = TombstoneHolder{}
+	mi := &file_controllerd_v1_record_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TombstoneHolder) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TombstoneHolder) ProtoMessage() {}
+
+func (x *TombstoneHolder) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_record_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TombstoneHolder.ProtoReflect.Descriptor instead.
+func (*TombstoneHolder) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_record_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *TombstoneHolder) GetBrokerId() int32 {
+	if x != nil {
+		return x.BrokerId
+	}
+	return 0
+}
+
+func (x *TombstoneHolder) GetPartitionSteps() []int32 {
+	if x != nil {
+		return x.PartitionSteps
+	}
+	return nil
+}
+
 // A key under `partitions/`: the records of consecutive partitions of a topic.
 type PartitionBlock struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1193,7 +1353,7 @@ type PartitionBlock struct {
 
 func (x *PartitionBlock) Reset() {
 	*x = PartitionBlock{}
-	mi := &file_controllerd_v1_record_proto_msgTypes[10]
+	mi := &file_controllerd_v1_record_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1205,7 +1365,7 @@ func (x *PartitionBlock) String() string {
 func (*PartitionBlock) ProtoMessage() {}
 
 func (x *PartitionBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_record_proto_msgTypes[10]
+	mi := &file_controllerd_v1_record_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1218,7 +1378,7 @@ func (x *PartitionBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionBlock.ProtoReflect.Descriptor instead.
 func (*PartitionBlock) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_record_proto_rawDescGZIP(), []int{10}
+	return file_controllerd_v1_record_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PartitionBlock) GetPartitions() []*PartitionRecord {
@@ -1286,7 +1446,7 @@ const file_controllerd_v1_record_proto_rawDesc = "" +
 	"NodeRecord\x12\x1b\n" +
 	"\tnode_uuid\x18\x01 \x01(\tR\bnodeUuid\x12&\n" +
 	"\x0edecommissioned\x18\x02 \x01(\bR\x0edecommissioned\x12\x14\n" +
-	"\x05nonce\x18\x03 \x01(\tR\x05nonce\"\xa2\x03\n" +
+	"\x05nonce\x18\x03 \x01(\tR\x05nonce\"\xc7\x03\n" +
 	"\vTopicRecord\x12\x19\n" +
 	"\btopic_id\x18\x01 \x01(\fR\atopicId\x12+\n" +
 	"\x11partitions_wanted\x18\x02 \x01(\x05R\x10partitionsWanted\x12'\n" +
@@ -1299,7 +1459,9 @@ const file_controllerd_v1_record_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\b \x01(\tR\trequestId\x12\x1d\n" +
 	"\n" +
-	"created_ms\x18\t \x01(\x03R\tcreatedMs\x1a9\n" +
+	"created_ms\x18\t \x01(\x03R\tcreatedMs\x12#\n" +
+	"\rdelete_reason\x18\n" +
+	" \x01(\tR\fdeleteReason\x1a9\n" +
 	"\vConfigEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf0\x03\n" +
@@ -1319,7 +1481,21 @@ const file_controllerd_v1_record_proto_rawDesc = "" +
 	"\x05cause\x18\f \x01(\x0e2\x1b.controllerd.v1.ChangeCauseR\x05cause\x12\x1d\n" +
 	"\n" +
 	"changed_ms\x18\r \x01(\x03R\tchangedMs\x12)\n" +
-	"\x10decided_revision\x18\x0e \x01(\x03R\x0fdecidedRevision\"Q\n" +
+	"\x10decided_revision\x18\x0e \x01(\x03R\x0fdecidedRevision\"\x87\x02\n" +
+	"\x0fTombstoneRecord\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x1e\n" +
+	"\n" +
+	"partitions\x18\x02 \x01(\x05R\n" +
+	"partitions\x12!\n" +
+	"\fleader_epoch\x18\x03 \x01(\x05R\vleaderEpoch\x129\n" +
+	"\aholders\x18\x04 \x03(\v2\x1f.controllerd.v1.TombstoneHolderR\aholders\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x1d\n" +
+	"\n" +
+	"deleted_ms\x18\x06 \x01(\x03R\tdeletedMs\x12)\n" +
+	"\x10controller_epoch\x18\a \x01(\x03R\x0fcontrollerEpoch\"W\n" +
+	"\x0fTombstoneHolder\x12\x1b\n" +
+	"\tbroker_id\x18\x01 \x01(\x05R\bbrokerId\x12'\n" +
+	"\x0fpartition_steps\x18\x02 \x03(\x05R\x0epartitionSteps\"Q\n" +
 	"\x0ePartitionBlock\x12?\n" +
 	"\n" +
 	"partitions\x18\x01 \x03(\v2\x1f.controllerd.v1.PartitionRecordR\n" +
@@ -1371,7 +1547,7 @@ func file_controllerd_v1_record_proto_rawDescGZIP() []byte {
 }
 
 var file_controllerd_v1_record_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_controllerd_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_controllerd_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_controllerd_v1_record_proto_goTypes = []any{
 	(EndCause)(0),            // 0: controllerd.v1.EndCause
 	(BrokerState)(0),         // 1: controllerd.v1.BrokerState
@@ -1388,23 +1564,26 @@ var file_controllerd_v1_record_proto_goTypes = []any{
 	(*NodeRecord)(nil),       // 12: controllerd.v1.NodeRecord
 	(*TopicRecord)(nil),      // 13: controllerd.v1.TopicRecord
 	(*PartitionRecord)(nil),  // 14: controllerd.v1.PartitionRecord
-	(*PartitionBlock)(nil),   // 15: controllerd.v1.PartitionBlock
-	nil,                      // 16: controllerd.v1.TopicRecord.ConfigEntry
+	(*TombstoneRecord)(nil),  // 15: controllerd.v1.TombstoneRecord
+	(*TombstoneHolder)(nil),  // 16: controllerd.v1.TombstoneHolder
+	(*PartitionBlock)(nil),   // 17: controllerd.v1.PartitionBlock
+	nil,                      // 18: controllerd.v1.TopicRecord.ConfigEntry
 }
 var file_controllerd_v1_record_proto_depIdxs = []int32{
 	0,  // 0: controllerd.v1.TermRecord.end_cause:type_name -> controllerd.v1.EndCause
 	10, // 1: controllerd.v1.BrokerRecord.endpoints:type_name -> controllerd.v1.Endpoint
 	1,  // 2: controllerd.v1.BrokerRecord.state:type_name -> controllerd.v1.BrokerState
 	2,  // 3: controllerd.v1.BrokerRecord.metadata_scope:type_name -> controllerd.v1.MetadataScope
-	16, // 4: controllerd.v1.TopicRecord.config:type_name -> controllerd.v1.TopicRecord.ConfigEntry
+	18, // 4: controllerd.v1.TopicRecord.config:type_name -> controllerd.v1.TopicRecord.ConfigEntry
 	3,  // 5: controllerd.v1.PartitionRecord.recovery:type_name -> controllerd.v1.RecoveryState
 	4,  // 6: controllerd.v1.PartitionRecord.cause:type_name -> controllerd.v1.ChangeCause
-	14, // 7: controllerd.v1.PartitionBlock.partitions:type_name -> controllerd.v1.PartitionRecord
-	8,  // [8:8] is the sub-list for method output_type
-	8,  // [8:8] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	16, // 7: controllerd.v1.TombstoneRecord.holders:type_name -> controllerd.v1.TombstoneHolder
+	14, // 8: controllerd.v1.PartitionBlock.partitions:type_name -> controllerd.v1.PartitionRecord
+	9,  // [9:9] is the sub-list for method output_type
+	9,  // [9:9] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_controllerd_v1_record_proto_init() }
@@ -1418,7 +1597,7 @@ func file_controllerd_v1_record_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_controllerd_v1_record_proto_rawDesc), len(file_controllerd_v1_record_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   12,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,150 @@
+package controller
+
+import (
+	"github.com/controllerd/controllerd/cluster"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+	"github.com/controllerd/controllerd/rpc"
+	"github.com/controllerd/controllerd/statemachine"
+	"github.com/controllerd/controllerd/store"
+)
+
+// maxChores bounds the chores of one kind in a plan.
+const maxChores = 256
+
+// maxGuarded is up to how many blocks of a topic are compared when it is
+// deleted.
+const maxGuarded = 100
+
+// choresDue reports whether there is something to write that no request has
+// asked for, beside the agenda.
+func (l *Loop) choresDue() bool {
+	return len(l.machine.Topics()) > 0 || len(l.pusher.Confirmed()) > 0
+}
+
+// doChores deletes the topics that are marked, and takes those brokers out of
+// tombstones that have confirmed.
+func (d *draft) doChores() {
+	for n, t := range d.l.machine.Topics() {
+		if n == maxChores {
+			break
+		}
+		if t.Deleting() {
+			d.deleteTopic(t, 0)
+		}
+	}
+	d.shrinkTombstones()
+}
+
+func (d *draft) shrinkTombstones() {
+	confirmed := d.l.pusher.Confirmed()
+	n := 0
+	for _, t := range d.l.im.SortedTombstones() {
+		brokers := confirmed[t.ID]
+		if len(brokers) == 0 || n == maxChores {
+			continue
+		}
+		n++
+		key := d.l.im.Keys.Tombstone(t.ID)
+		op := store.Delete(key)
+		if r := t.Without(func(id cluster.BrokerID) bool { return brokers[id] }); r != nil {
+			op = store.Put(key, cluster.Encode(r))
+		}
+		d.chores = append(d.chores, &unit{conds: []store.Cond{store.ModRevIs(key, t.ModRev)}, ops: []store.Op{op}})
+	}
+}
+
+// deleteTopics decides a request to delete topics. It takes two plans: the
+// mark, then the deletion. A topic that is gone by then was deleted.
+func (d *draft) deleteTopics(a *asked, r rpc.DeleteTopics) {
+	if a.deletes == nil {
+		a.deletes = d.l.toDelete(r.GetTopics())
+	}
+	marked := false
+	for _, result := range a.deletes {
+		if result.GetError() != "" {
+			continue
+		}
+		switch t := d.l.im.TopicByID(cluster.TopicID(result.GetTopicId())); {
+		case t == nil:
+			again := &pb.TopicToDelete{Name: result.GetName(), TopicId: result.GetTopicId()}
+			if _, rej := statemachine.FindTopic(d.l.im, again); rej.Reason == cluster.KafkaStorageError {
+				result.Error, result.Message = string(rej.Reason), rej.Message
+			}
+		case t.Deleting():
+			d.deleteTopic(t, a.id)
+		default:
+			d.markTopic(t, r.GetReason(), a.id)
+			marked = true
+		}
+	}
+	if !marked {
+		d.answers[a.id] = rpc.Answer{Response: &pb.DeleteTopicsResponse{Results: a.deletes}}
+	}
+}
+
+// toDelete are the results of a request as far as they are known: the topics
+// that it means, and why others cannot be deleted.
+func (l *Loop) toDelete(topics []*pb.TopicToDelete) []*pb.DeleteTopicResult {
+	seen := map[cluster.TopicID]bool{}
+	var out []*pb.DeleteTopicResult
+	for _, asked := range topics {
+		result := &pb.DeleteTopicResult{Name: asked.GetName(), TopicId: asked.GetTopicId()}
+		t, rej := statemachine.FindTopic(l.im, asked)
+		switch {
+		case rej != nil:
+			result.Error, result.Message = string(rej.Reason), rej.Message
+		case seen[t.ID]:
+			result.Error, result.Message = string(cluster.InvalidRequest), "the request names the topic twice"
+		default:
+			seen[t.ID] = true
+			result.Name, result.TopicId = t.Name, t.ID[:]
+		}
+		out = append(out, result)
+	}
+	return out
+}
+
+// markTopic writes the mark, once in a plan.
+func (d *draft) markTopic(t *cluster.Topic, reason string, owner int64) {
+	if u := d.deleted[t.ID]; u != nil {
+		u.owners = append(u.owners, owner)
+		return
+	}
+	key := d.l.im.Keys.Topic(t.Name)
+	d.chore(t.ID, &unit{
+		conds:  []store.Cond{store.ModRevIs(key, t.ModRev)},
+		ops:    []store.Op{store.Put(key, cluster.Encode(statemachine.MarkDeleting(t, reason)))},
+		owners: []int64{owner},
+	})
+}
+
+// deleteTopic deletes a topic that is marked, in one transaction, once in a
+// plan. Only the record has to be as it was: nobody writes the blocks of a
+// topic that is marked. As many as fit are compared all the same.
+func (d *draft) deleteTopic(t *cluster.Topic, owner int64) {
+	u := d.deleted[t.ID]
+	if u == nil {
+		im := d.l.im
+		key := im.Keys.Topic(t.Name)
+		u = &unit{conds: []store.Cond{store.ModRevIs(key, t.ModRev)}}
+		if blocks := im.BlocksOf(t.ID); len(blocks) <= maxGuarded {
+			for _, n := range blocks {
+				block := im.Keys.Block(cluster.BlockID{Topic: t.ID, Index: n})
+				u.conds = append(u.conds, store.ModRevIs(block, im.ModRev(block)))
+			}
+		}
+		if r := statemachine.Bury(im, d.term, t); r != nil { // first: who watches knows then why the rest goes
+			u.ops = append(u.ops, store.Put(im.Keys.Tombstone(t.ID), cluster.Encode(r)))
+		}
+		u.ops = append(u.ops, store.Delete(key), store.DeletePrefix(im.Keys.Blocks(t.ID)))
+		d.chore(t.ID, u)
+	}
+	if owner != 0 {
+		u.owners = append(u.owners, owner)
+	}
+}
+
+func (d *draft) chore(id cluster.TopicID, u *unit) {
+	d.deleted[id] = u
+	d.chores = append(d.chores, u)
+}
