@@ -47,7 +47,7 @@ func (w *World) insist(r rpc.CreateTopics) {
 // deleteTopic asks some daemon to delete a topic, again until there is an
 // answer, and sometimes to create one of that name after it.
 func (w *World) deleteTopic() {
-	if w.topics == 0 {
+	if w.topics == 0 || w.chance(0.6) { // topics should live a while
 		return
 	}
 	name := topicName(1 + w.rng.IntN(w.topics))
@@ -56,7 +56,7 @@ func (w *World) deleteTopic() {
 		return
 	}
 	w.doomed[string(t.GetTopicId())] = true
-	w.insistOnDeletion(&pb.TopicToDelete{Name: name, TopicId: t.GetTopicId()}, w.chance(0.7))
+	w.insistOnDeletion(&pb.TopicToDelete{Name: name, TopicId: t.GetTopicId()}, w.chance(0.9))
 }
 
 func (w *World) insistOnDeletion(t *pb.TopicToDelete, again bool) {
@@ -66,9 +66,7 @@ func (w *World) insistOnDeletion(t *pb.TopicToDelete, again bool) {
 		func(resp any, err error) {
 			w.tracef("operator: %v, %v", resp, err)
 			if err == nil {
-				if what := resp.(*pb.DeleteTopicsResponse).GetResults()[0].GetError(); what != "" && what != string(cluster.UnknownTopicID) {
-					err = errors.New(what)
-				}
+				err = w.refusedDeletion(resp.(*pb.DeleteTopicsResponse).GetResults()[0])
 			}
 			if err != nil {
 				w.after(w.upTo(time.Second), func() { w.insistOnDeletion(t, again) })
@@ -76,6 +74,19 @@ func (w *World) insistOnDeletion(t *pb.TopicToDelete, again bool) {
 			}
 			w.deleted(t, again)
 		})
+}
+
+// refusedDeletion is why a topic was not deleted. One that is unknown was
+// deleted by an attempt whose answer was lost, or the daemon has not heard of
+// it.
+func (w *World) refusedDeletion(r *pb.DeleteTopicResult) error {
+	switch {
+	case r.GetError() == "":
+		return nil
+	case r.GetError() == string(cluster.UnknownTopicID) && w.truth().TopicByID(cluster.TopicID(r.GetTopicId())) == nil:
+		return nil
+	}
+	return errors.New(r.GetError())
 }
 
 // deleted holds the answer against etcd.
