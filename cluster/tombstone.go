@@ -147,13 +147,3 @@ func (im *Image) SortedTombstones() []*Tombstone {
 	slices.SortFunc(out, func(a, b *Tombstone) int { return PartitionID{Topic: a.ID}.Compare(PartitionID{Topic: b.ID}) })
 	return out
 }
-
-// BlocksOf are the indices of the blocks that are stored under a topic id,
-// readable ones, visible or not, in order.
-func (im *Image) BlocksOf(id TopicID) []int32 {
-	t := im.byID[id]
-	if t == nil {
-		return nil
-	}
-	return slices.Sorted(maps.Keys(t.blocks))
-}

@@ -128,6 +128,8 @@ func (b *bench) perform(a Action) Event {
 	case Fetch:
 		read, err := b.m.Get(a.Keys...)
 		return Fetched{Keys: a.Keys, Read: read, Err: err}
+	case List:
+		return Listed{b.m.List(keys.Prefix(), true)}
 	case Elect:
 		return Elected{b.elect(a.Action)}
 	case Push:

@@ -11,6 +11,12 @@ import (
 // maxChores bounds the chores of one kind in a plan.
 const maxChores = 256
 
+// Limits of single chores of a plan.
+const (
+	maxCompleted = 4096 // partitions of one topic
+	maxSwept     = 2048 // blocks
+)
+
 // maxGuarded is up to how many blocks of a topic are compared when it is
 // deleted.
 const maxGuarded = 100
@@ -18,21 +24,77 @@ const maxGuarded = 100
 // choresDue reports whether there is something to write that no request has
 // asked for, beside the agenda.
 func (l *Loop) choresDue() bool {
-	return len(l.machine.Topics()) > 0 || len(l.pusher.Confirmed()) > 0
+	return len(l.machine.Topics()) > 0 || len(l.pusher.Confirmed()) > 0 || l.sweeping != 0
 }
 
-// doChores deletes the topics that are marked, and takes those brokers out of
-// tombstones that have confirmed.
+// doChores deletes the topics that are marked, makes the partitions that are
+// wanted, takes those brokers out of tombstones that have confirmed, and
+// deletes hidden blocks.
 func (d *draft) doChores() {
 	for n, t := range d.l.machine.Topics() {
-		if n == maxChores {
+		if n == maxChores || d.writes >= maxWrites {
 			break
 		}
 		if t.Deleting() {
 			d.deleteTopic(t, 0)
+		} else {
+			d.completeTopic(t, -int64(n+1))
 		}
 	}
 	d.shrinkTombstones()
+	d.sweep()
+}
+
+// completeTopic makes a slice of the partitions that a topic's record wants,
+// the record after them. The owner, which is no request, keeps them together.
+func (d *draft) completeTopic(t *cluster.Topic, owner int64) {
+	im := d.l.im
+	record, parts, rej := statemachine.Complete(im, d.term, t, maxCompleted, d.l.cfg.Rand.Uint64())
+	if rej != nil {
+		return // a problem that is named
+	}
+	for _, w := range parts {
+		if !d.put(w, owner) {
+			return
+		}
+	}
+	key := im.Keys.Topic(t.Name)
+	d.records = append(d.records, unit{
+		conds:  []store.Cond{store.ModRevIs(key, t.ModRev)},
+		ops:    []store.Op{store.Put(key, cluster.Encode(record))},
+		owners: []int64{owner},
+	})
+}
+
+// sweep deletes blocks that a creation which did not come to its end has left.
+// A list has shown that the image knows all topic records, and nothing that
+// would count the blocks can be on its way any more: they are of an earlier
+// term, or older than the list before.
+func (d *draft) sweep() {
+	l := d.l
+	upTo := l.sweeping
+	l.sweeping = 0
+	if upTo == 0 || l.im.UnreadableTopics() {
+		return
+	}
+	n := 0
+	for _, b := range l.im.HiddenBlocks() {
+		t := l.im.TopicByID(b.ID.Topic)
+		if b.ModRev > upTo || t != nil && t.Deleting() {
+			continue
+		}
+		if n++; n > maxSwept {
+			l.sweeping = upTo
+			return
+		}
+		key := l.im.Keys.Block(b.ID)
+		u := &unit{conds: []store.Cond{store.ModRevIs(key, b.ModRev)}, ops: []store.Op{store.Delete(key)}}
+		if t != nil {
+			u.conds = append(u.conds, store.ModRevIs(l.im.Keys.Topic(t.Name), t.ModRev))
+		}
+		d.chores = append(d.chores, u)
+		l.Stats.Hidden++
+	}
 }
 
 func (d *draft) shrinkTombstones() {

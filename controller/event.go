@@ -77,6 +77,10 @@ type Read struct {
 // Fetch reads keys that the watch must have missed.
 type Fetch struct{ Keys []string }
 
+// List reads keys and mod revisions, to compare the image with: answered by
+// Listed, if it succeeds.
+type List struct{}
+
 // Elect is an action of the election. Begin and Stop are for information: the
 // Loop has acted on them. A Stop also cancels the term's calls of the store.
 type Elect struct{ Action election.Action }
@@ -93,6 +97,7 @@ type Answer struct {
 func (Commit) action() {}
 func (Read) action()   {}
 func (Fetch) action()  {}
+func (List) action()   {}
 func (Elect) action()  {}
 func (Push) action()   {}
 func (Answer) action() {}

@@ -37,6 +37,7 @@ type TakenOut struct {
 	ClaimGuard unfenced.Switch // transactions carry no guard
 	BlockGuard unfenced.Switch // blocks are written whatever they hold
 	Settled    unfenced.Switch // the next plan does not wait for the image
+	RecordLast unfenced.Switch // the record of a topic does not wait for its blocks
 	Push       rpc.PushTakenOut
 }
 
@@ -75,6 +76,8 @@ type Loop struct {
 	held       *Listed         // a list that the image has yet to reach
 	fetched    *Fetched        // a read that the image has yet to reach
 	healing    map[string]bool // the keys that are being read
+	vouched    store.Rev       // of the last list that the image agreed with, at first of the claim
+	sweeping   store.Rev       // hidden blocks up to it are to be deleted; 0: none
 
 	Stats Stats
 }
@@ -85,6 +88,7 @@ type Stats struct {
 	Committed   int64 // transactions of won terms
 	GuardFailed int64 // transactions whose guard, or whose block guard, failed
 	Healed      int64 // keys that the watch had missed
+	Hidden      int64 // blocks that nothing counted, found to be deleted
 	Illegal     int64 // writes that no rule may make, not written
 	Swept       int64 // partitions that the agenda had wrong at the begin of a term: bugs
 	Disbelieved int64 // times that a broker claimed a higher epoch than etcd holds
@@ -251,7 +255,11 @@ func (l *Loop) observe(b store.Batch) {
 // image has reached, and heals it.
 func (l *Loop) compare(out []Action) []Action {
 	if l.held != nil && l.im.Rev >= l.held.List.Rev {
-		out = l.fetch(l.im.Differences(l.held.List), out)
+		missed := l.im.Differences(l.held.List)
+		if len(missed) == 0 && l.active {
+			l.sweeping, l.vouched = l.vouched, l.held.List.Rev
+		}
+		out = l.fetch(missed, out)
 		l.held = nil
 	}
 	if f := l.fetched; f != nil && l.im.Rev >= f.Read.Rev {
@@ -300,6 +308,10 @@ func (l *Loop) elect(actions []election.Action, out []Action) []Action {
 			l.pause, l.refused, l.sweep = 0, nil, true
 			l.answered, l.unanswered = 0, 0
 			l.pusher.Begin(a.Claim)
+			l.vouched, l.sweeping = a.Claim.Rev, 0
+			if len(l.im.HiddenBlocks()) > 0 {
+				out = append(out, List{})
+			}
 		case election.Stop:
 			l.active, l.stopping = false, true
 			l.winding = errors.Is(a.Cause, election.ErrResigned) && l.plan != nil

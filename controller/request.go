@@ -93,6 +93,9 @@ func (l *Loop) makePlan(now time.Duration) bool {
 	}
 	l.plan.first = l.pack(units)
 	l.plan.then = l.pack(d.records)
+	if l.cfg.TakenOut.RecordLast.IsOpen() {
+		l.plan.first, l.plan.then = slices.Concat(l.plan.first, l.plan.then), nil
+	}
 	l.plan.all = slices.Concat(l.plan.first, l.plan.then)
 	return true
 }

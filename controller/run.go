@@ -320,6 +320,8 @@ func (c *Controller) do(ctx context.Context, a Action) {
 			read, err := c.cfg.Store.Get(ctx, a.Keys...)
 			return Fetched{Keys: a.Keys, Read: read, Err: err}
 		})
+	case List:
+		c.wg.Go(func() { c.list(ctx) })
 	case Elect:
 		c.elect(ctx, a.Action)
 	case Push:
@@ -383,12 +385,15 @@ func (c *Controller) compare(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		limited, cancel := context.WithTimeout(ctx, 10*election.CallTimeout)
-		list, err := c.cfg.Store.List(limited, c.loop.im.Keys.Prefix(), true)
-		cancel()
-		if err == nil {
-			c.post(ctx, Listed{list})
-		}
+		c.list(ctx)
+	}
+}
+
+func (c *Controller) list(ctx context.Context) {
+	limited, cancel := context.WithTimeout(ctx, 10*election.CallTimeout)
+	defer cancel()
+	if list, err := c.cfg.Store.List(limited, c.loop.im.Keys.Prefix(), true); err == nil {
+		c.post(ctx, Listed{list})
 	}
 }
 

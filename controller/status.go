@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/controllerd/controllerd/rpc"
+	"github.com/controllerd/controllerd/statemachine"
 )
 
 // maxNamed bounds how many things of one kind Problems names.
@@ -26,7 +27,7 @@ func (l *Loop) View() rpc.View {
 		Problems:    l.problems,
 		Counters: map[string]int64{
 			"terms_won": l.Stats.Terms, "transactions_committed": l.Stats.Committed, "guards_failed": l.Stats.GuardFailed,
-			"keys_healed": l.Stats.Healed, "illegal_writes": l.Stats.Illegal, "agenda_corrected": l.Stats.Swept,
+			"keys_healed": l.Stats.Healed, "hidden_blocks_deleted": l.Stats.Hidden, "illegal_writes": l.Stats.Illegal, "agenda_corrected": l.Stats.Swept,
 			"brokers_disbelieved": l.Stats.Disbelieved, "states_sent": push.Sent, "states_applied": push.Applied,
 			"states_already": push.Already, "states_failed": push.Failed, "commands_refused": push.Refused,
 			"full_syncs": push.FullSyncs, "streams_resumed": push.Resumed, "digests_mismatched": push.Mismatched,
@@ -68,11 +69,29 @@ func (l *Loop) problems() []string {
 		out = append(out, some(brokers, "such brokers")...)
 		out = append(out, some(l.pusher.Stuck(l.im), "such partitions")...)
 	}
+	out = append(out, some(l.incomplete(), "such topics")...)
 	var keys []string
 	for _, f := range l.im.SortedFaults() {
 		keys = append(keys, fmt.Sprintf("key %s is skipped: %s", f.Key, f.Reason))
 	}
 	return append(out, some(keys, "such keys")...)
+}
+
+// incomplete names topics that lack partitions.
+func (l *Loop) incomplete() []string {
+	var out []string
+	for _, t := range l.im.SortedTopics() {
+		if n := l.im.MissingBlocks(t); n > 0 {
+			out = append(out, fmt.Sprintf("topic %s: %d blocks of partition records are missing", t.Name, n))
+		}
+		if t.Made() >= t.Wanted() || t.Deleting() || !l.active {
+			continue
+		}
+		if _, _, rej := statemachine.Complete(l.im, statemachine.Term{}, t, 1, 0); rej != nil {
+			out = append(out, fmt.Sprintf("topic %s has %d of %d partitions: %s", t.Name, t.Made(), t.Wanted(), rej.Message))
+		}
+	}
+	return out
 }
 
 // some cuts a list that is too long for people.

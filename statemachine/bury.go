@@ -44,10 +44,7 @@ func Bury(im *cluster.Image, t Term, topic *cluster.Topic) *pb.TombstoneRecord {
 		for b := range held {
 			held[b] = nil
 		}
-		for b := range im.Nodes {
-			held[b] = nil
-		}
-		for b := range im.Brokers {
+		for _, b := range im.KnownBrokers() {
 			held[b] = nil
 		}
 	}

@@ -34,10 +34,9 @@ func ValidateNewTopic(im *cluster.Image, nt *pb.NewTopic) *Rejection {
 		return reject(cluster.InvalidReplicationFactor, "replication factor %d, want at least 1", rf)
 	case int(rf) > len(im.Brokers):
 		return reject(cluster.InvalidReplicationFactor, "replication factor %d is more than the %d live brokers", rf, len(im.Brokers))
-	case block < 1 || block > MaxBlockSize:
-		return reject(cluster.InvalidRequest, "block size %d, want 1 to %d", block, MaxBlockSize)
-	case int(block)*int(rf) > MaxBlockReplicas:
-		return reject(cluster.InvalidRequest, "block size %d times replication factor %d is more than %d", block, rf, MaxBlockReplicas)
+	}
+	if err := checkBlockSize(block, rf); err != nil {
+		return err
 	}
 	return validateConfig(nt.GetConfig())
 }

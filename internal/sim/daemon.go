@@ -180,6 +180,8 @@ func (d *simDaemon) do(a controller.Action) {
 		d.get(a.Keys, func(read store.Snapshot, err error) {
 			d.post(controller.Fetched{Keys: a.Keys, Read: read, Err: err})
 		})
+	case controller.List:
+		d.list(func() {})
 	case controller.Elect:
 		d.elect(a.Action)
 	case controller.Push:

@@ -36,6 +36,7 @@ var allFaults = []fault{
 	{"block edited", (*World).editBlock},
 	{"key spoiled", (*World).spoil},
 	{"topic created", (*World).createTopic},
+	{"topic written by hand", (*World).writeTopic},
 	{"topic deleted", (*World).deleteTopic},
 	{"resignation", (*World).resign},
 	{"compaction", func(w *World) { _ = w.etcd.model.Compact(w.etcd.model.Rev()) }},

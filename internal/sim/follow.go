@@ -104,14 +104,16 @@ func (d *simDaemon) compare() {
 	if d.w.p.compare == 0 {
 		return
 	}
-	d.after(d.w.p.compare, nil, func() {
-		call(d, listLimit, func(m *memstore.Model) (store.Snapshot, error) {
-			return m.List(d.w.keys.Prefix(), true), nil
-		}, func(list store.Snapshot, err error) {
-			if err == nil {
-				d.post(controller.Listed{List: list})
-			}
-			d.compare()
-		})
+	d.after(d.w.p.compare, nil, func() { d.list(d.compare) })
+}
+
+func (d *simDaemon) list(then func()) {
+	call(d, listLimit, func(m *memstore.Model) (store.Snapshot, error) {
+		return m.List(d.w.keys.Prefix(), true), nil
+	}, func(list store.Snapshot, err error) {
+		if err == nil {
+			d.post(controller.Listed{List: list})
+		}
+		then()
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/controllerd/controllerd/cluster"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 	"github.com/controllerd/controllerd/rpc"
+	"github.com/controllerd/controllerd/store"
 )
 
 // createTopic asks some daemon for a topic, again with the same request id
@@ -27,12 +28,38 @@ func (w *World) createTopic() {
 	w.insist(r)
 }
 
+// writeTopic puts the record of a topic by hand: the active makes the
+// partitions.
+func (w *World) writeTopic() {
+	if w.topics == 4 {
+		return
+	}
+	r := &pb.TopicRecord{
+		TopicId: make([]byte, 16), PartitionsWanted: 1 + w.rng.Int32N(12), ReplicationFactor: replication, BlockSize: w.p.blockSize,
+	}
+	for i := range r.TopicId {
+		r.TopicId[i] = byte(w.rng.Uint32())
+	}
+	if w.chance(0.2) {
+		r.PartitionsWanted = 150
+	}
+	key := w.keys.Topic(topicName(w.topics + 1))
+	res, err := w.etcd.byHand(store.Txn{If: []store.Cond{store.Missing(key)}, Then: []store.Op{store.Put(key, cluster.Encode(r))}})
+	if err == nil && res.Succeeded {
+		w.topics++
+	}
+}
+
 // insist asks one daemon after the other until the topic is there.
 func (w *World) insist(r rpc.CreateTopics) {
 	w.ask(nil, &link{}, w.rng.IntN(daemons), 5*time.Second,
 		func(d *simDaemon, c *rpcCall) { d.decide(c, r, true) },
 		func(resp any, err error) {
 			w.tracef("operator: %v, %v", resp, err)
+			if err == nil && resp.(*pb.CreateTopicsResponse).GetResults()[0].GetError() == string(cluster.TopicAlreadyExists) &&
+				len(w.checker.history.ever) >= w.topics {
+				return // it was made, deleted, and made again, before an answer came
+			}
 			if err != nil || resp.(*pb.CreateTopicsResponse).GetResults()[0].GetError() != "" {
 				w.after(w.upTo(time.Second), func() { w.insist(r) })
 				return

@@ -114,6 +114,9 @@ func (w *World) amiss() string {
 		return what
 	}
 	for _, t := range truth.SortedTopics() {
+		if t.Made() < t.Wanted() {
+			return fmt.Sprintf("%s has %d of %d partitions", t.Name, t.Made(), t.Wanted())
+		}
 		if what := w.incomplete(truth, t); what != "" {
 			return what
 		}

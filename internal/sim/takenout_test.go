@@ -11,7 +11,7 @@ import (
 )
 
 // within is how many seeds it may take to notice that a safety part is missing.
-const within = 200
+const within = 300
 
 // A safety part that could be missing without anybody noticing is either not
 // needed or not tested.
@@ -27,6 +27,9 @@ func TestTakenOut(t *testing.T) {
 		// I1 to I6 do not need it: what is decided too early fails on the block
 		// guard, again and again. What is answered without a write does need it.
 		{"settled rule", Config{Loop: controller.TakenOut{Settled: out}}, []error{ErrTakenBack}},
+		{"record last", Config{
+			Loop: controller.TakenOut{RecordLast: out}, Faults: []string{"topic written by hand", "daemon killed", "etcd cut off", "noise"},
+		}, []error{ErrNotConverged}},
 		{"gate", Config{Gate: out}, []error{ErrStaleAccepted, ErrNotConverged}},
 		{"gate's lock", Config{Lock: out}, []error{ErrStaleAccepted, ErrNotConverged}},
 		{"resume point", Config{Loop: controller.TakenOut{Push: rpc.PushTakenOut{ResumePoint: out, Digest: out}}}, []error{ErrNotConverged}},

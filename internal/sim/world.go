@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/controllerd/controllerd/cluster"
@@ -26,6 +27,8 @@ const traceLength = 60
 type Config struct {
 	Seed  uint64
 	Quiet bool // without faults
+	// Faults are the names of those that may strike; nil: half of all.
+	Faults []string
 	// Safety parts that are taken out.
 	Loop controller.TakenOut
 	Gate unfenced.Switch // brokers admit everything
@@ -105,7 +108,7 @@ func (w *World) draw() profile {
 		p.blockSize = pick[int32](w, 1, 3)
 	}
 	for _, f := range allFaults {
-		if w.chance(0.5) {
+		if drawn := w.chance(0.5); w.cfg.Faults == nil && drawn || w.cfg.Faults != nil && !slices.Contains(w.cfg.Faults, f.name) {
 			continue
 		}
 		p.faults = append(p.faults, f)

@@ -1,0 +1,65 @@
+package cluster
+
+import (
+	"maps"
+	"slices"
+)
+
+// KnownBrokers are the ids of all brokers that any key names, even if it is
+// unreadable, in order.
+func (im *Image) KnownBrokers() []BrokerID {
+	ids := slices.Concat(slices.Collect(maps.Keys(im.Brokers)), slices.Collect(maps.Keys(im.Nodes)), slices.Collect(maps.Keys(im.hosted)))
+	for key := range im.Faults {
+		if p, err := im.Keys.parse(key); err == nil && (p.kind == keyBroker || p.kind == keyNode) {
+			ids = append(ids, p.id)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// HiddenBlocks are the readable blocks that no topic record counts, nor will
+// count when its topic is complete, in order.
+func (im *Image) HiddenBlocks() []*Block {
+	var out []*Block
+	for _, t := range im.byID {
+		needed := int32(0)
+		if t.topic != nil {
+			needed = blocksFor(max(t.topic.Made(), t.topic.Wanted()), t.topic.BlockSize())
+		}
+		for n, b := range t.blocks {
+			if n >= needed {
+				out = append(out, b)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b *Block) int { return PartitionID(a.ID).Compare(PartitionID(b.ID)) })
+	return out
+}
+
+// MissingBlocks is how many blocks of a topic are missing. Those that are
+// unreadable are in Faults.
+func (im *Image) MissingBlocks(t *Topic) int {
+	missing := 0
+	if len(im.byID[t.ID].blocks) == int(blocksFor(t.Made(), t.BlockSize())) {
+		return 0 // but for blocks beyond the count, which do not stay
+	}
+	for n := range blocksFor(t.Made(), t.BlockSize()) {
+		if id := (BlockID{t.ID, n}); im.Block(id) == nil && im.ModRev(im.Keys.Block(id)) == 0 {
+			missing++
+		}
+	}
+	return missing
+}
+
+func blocksFor(partitions, size int32) int32 { return partitions/size + min(1, partitions%size) }
+
+// BlocksOf are the indices of the blocks that are stored under a topic id,
+// readable ones, visible or not, in order.
+func (im *Image) BlocksOf(id TopicID) []int32 {
+	t := im.byID[id]
+	if t == nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(t.blocks))
+}
