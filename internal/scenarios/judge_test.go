@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -15,7 +16,8 @@ import (
 //
 //   - the epoch rises by one with each term that is won;
 //   - topics and partitions change only while a claim stands, and partitions
-//     under its epoch; their epochs never fall, nothing is deleted;
+//     under its epoch; their epochs never fall, nothing is deleted but what is
+//     of a topic that leaves a tombstone, and blocks that nothing counts;
 //   - for each epoch brokers hear from one sender, the one who won it;
 //   - a broker that accepted an epoch accepts nothing below it;
 //   - a topic whose creation was answered is there.
@@ -89,6 +91,7 @@ func (r *replay) step(b store.Batch, byHand bool) {
 	epoch := r.image.MaxEpoch()
 	// A claim that this very transaction gives up guarded it too.
 	stood := r.claimStands()
+	may := r.mayGo(b)
 	r.image.Apply(b)
 	stands := r.claimStands()
 	for _, c := range b.Changes {
@@ -104,12 +107,36 @@ func (r *replay) step(b store.Batch, byHand bool) {
 			r.fault(c, "the seat is taken without the epoch")
 		case kind == "terms" && !stood && !stands:
 			r.fault(c, "the history is written while no claim stood")
+		case c.Deleted && (kind == "topics" || kind == "partitions") && may[c.KV.Key] && stood && stands:
 		case c.Deleted && (kind == "topics" || kind == "partitions" || kind == "nodes" || kind == "cluster"):
 			r.fault(c, "deleted")
 		case (kind == "topics" || kind == "partitions") && !(stood && stands):
 			r.fault(c, "written while no claim stood")
 		}
 	}
+}
+
+// mayGo are the keys that the batch may delete: blocks that nothing counts, and
+// what belongs to a topic of which it leaves a tombstone.
+func (r *replay) mayGo(b store.Batch) map[string]bool {
+	may := map[string]bool{}
+	if !slices.ContainsFunc(b.Changes, func(c store.Change) bool { return c.Deleted }) {
+		return may
+	}
+	for _, h := range r.image.HiddenBlocks() {
+		may[r.keys.Block(h.ID)] = true
+	}
+	for _, t := range r.image.Topics {
+		tombstone := r.keys.Tombstone(t.ID)
+		if !slices.ContainsFunc(b.Changes, func(c store.Change) bool { return !c.Deleted && c.KV.Key == tombstone }) {
+			continue
+		}
+		may[r.keys.Topic(t.Name)] = true
+		for _, n := range r.image.BlocksOf(t.ID) {
+			may[r.keys.Block(cluster.BlockID{Topic: t.ID, Index: n})] = true
+		}
+	}
+	return may
 }
 
 func (r *replay) claimStands() bool {
