@@ -19,8 +19,11 @@ import (
 type obedient struct{}
 
 func (obedient) ApplyPartition(context.Context, PartitionState) error { return nil }
-func (obedient) AdoptISR(PartitionState)                              {}
-func (obedient) UpdateMetadata(MetadataUpdate)                        {}
+func (obedient) StopReplica(context.Context, string, cluster.PartitionID, bool) error {
+	return nil
+}
+func (obedient) AdoptISR(PartitionState)       {}
+func (obedient) UpdateMetadata(MetadataUpdate) {}
 
 // FuzzCommands has a broker receive any commands, each with its length before
 // it: every one that is of a known kind is answered once, and every partition

@@ -25,6 +25,7 @@ type LoopConfig struct {
 	Keys     cluster.Keys
 	Election election.Config
 	Rand     *rand.Rand // topic ids, the first replica of new topics
+	Limits   Limits
 	// Strict panics over a bug that is otherwise counted. For tests.
 	Strict bool
 	// TakenOut removes safety parts. Tests of this module use it to show that
@@ -418,5 +419,5 @@ func (l *Loop) recognizable(r rpc.Request) rpc.Request {
 		return r
 	}
 	id := fmt.Sprintf("%016x%016x", l.cfg.Rand.Uint64(), l.cfg.Rand.Uint64())
-	return rpc.CreateTopics{CreateTopicsRequest: &pb.CreateTopicsRequest{Topics: c.GetTopics(), RequestId: id}}
+	return rpc.CreateTopics{CreateTopicsRequest: &pb.CreateTopicsRequest{Topics: c.GetTopics(), RequestId: id, ValidateOnly: c.GetValidateOnly()}}
 }

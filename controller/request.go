@@ -28,16 +28,17 @@ type asked struct {
 
 // draft collects what one plan will write.
 type draft struct {
-	l       *Loop
-	term    statemachine.Term
-	blocks  map[cluster.BlockID]*blockDraft
-	topics  map[string]bool           // names created in this plan, as metrics show them
-	created []unit                    // whole topics, or blocks of big ones
-	records []unit                    // topic records that must come after their blocks
-	deleted map[cluster.TopicID]*unit // topics that are marked or deleted
-	chores  []*unit                   // deleted, and what else no request has asked for, in order
-	answers map[int64]rpc.Answer
-	writes  int
+	l        *Loop
+	term     statemachine.Term
+	blocks   map[cluster.BlockID]*blockDraft
+	topics   map[string]bool           // names created in this plan, as metrics show them
+	created  []unit                    // whole topics, or blocks of big ones
+	records  []unit                    // topic records that must come after their blocks
+	deleted  map[cluster.TopicID]*unit // topics that are marked or deleted
+	chores   []*unit                   // deleted, and what else no request has asked for, in order
+	answers  map[int64]rpc.Answer
+	writes   int
+	promised int // partitions of topics that this plan creates
 }
 
 type blockDraft struct {

@@ -12,6 +12,24 @@ import (
 	"github.com/controllerd/controllerd/store"
 )
 
+// Limits are how many partitions may be created; 0: as many as can be. They
+// guard against accidents: what stands above them stays, and is completed.
+type Limits struct {
+	PerTopic, PerRequest, PerCluster int
+}
+
+// DefaultLimits are those of a daemon that is not told otherwise.
+var DefaultLimits = Limits{PerTopic: 100_000, PerRequest: 200_000, PerCluster: 2_000_000}
+
+func (l Limits) validate() error {
+	for name, n := range map[string]int{"topic": l.PerTopic, "request": l.PerRequest, "cluster": l.PerCluster} {
+		if n < 0 {
+			return fmt.Errorf("limit of partitions of a %s is %d", name, n)
+		}
+	}
+	return nil
+}
+
 // createTopics decides a request for new topics, each by itself.
 func (d *draft) createTopics(owner int64, r rpc.CreateTopics) bool {
 	times := map[string]int{}
@@ -29,21 +47,29 @@ func (d *draft) createTopics(owner int64, r rpc.CreateTopics) bool {
 			result.Error = string(cluster.InvalidRequest)
 			result.Message = fmt.Sprintf("the request names topic %q, or one that collides with it, more than once", t.GetName())
 		} else {
-			d.createTopic(owner, r.GetRequestId(), t, result)
+			d.createTopic(owner, r, t, result)
 		}
 		resp.Results = append(resp.Results, result)
 	}
 	for name := range times {
-		d.topics[name] = true
+		d.topics[name] = d.topics[name] || !r.GetValidateOnly()
 	}
 	d.answers[owner] = rpc.Answer{Response: resp}
 	return true
 }
 
-func (d *draft) createTopic(owner int64, requestID string, t *pb.NewTopic, result *pb.CreateTopicResult) {
-	im := d.l.im
+func (d *draft) createTopic(owner int64, r rpc.CreateTopics, t *pb.NewTopic, result *pb.CreateTopicResult) {
+	im, requestID := d.l.im, r.GetRequestId()
 	if have := im.Topics[t.GetName()]; have != nil && requestID != "" && have.Record.GetRequestId() == requestID {
 		result.TopicId, result.Partitions, result.ReplicationFactor = have.ID[:], have.Made(), have.Record.GetReplicationFactor()
+		return
+	}
+	if rej := statemachine.ValidateNewTopic(im, t); rej != nil {
+		result.Error, result.Message = string(rej.Reason), rej.Message
+		return
+	}
+	if what := d.tooMany(r, t); what != "" {
+		result.Error, result.Message = string(cluster.PolicyViolation), what
 		return
 	}
 	var id cluster.TopicID
@@ -56,7 +82,40 @@ func (d *draft) createTopic(owner int64, requestID string, t *pb.NewTopic, resul
 		return
 	}
 	result.TopicId, result.Partitions, result.ReplicationFactor = id[:], record.GetPartitionsMade(), record.GetReplicationFactor()
+	if r.GetValidateOnly() {
+		result.TopicId = nil
+		return
+	}
+	d.promised += len(parts)
 	d.addTopic(owner, t.GetName(), record, parts)
+}
+
+// tooMany says which limit of partitions a new topic would exceed; empty: none.
+func (d *draft) tooMany(r rpc.CreateTopics, t *pb.NewTopic) string {
+	limits := d.l.cfg.Limits
+	partitions, _ := statemachine.Shape(t)
+	if most := limits.PerTopic; most > 0 && int(partitions) > most {
+		return fmt.Sprintf("%d partitions, the limit of a topic is %d", partitions, most)
+	}
+	asked := 0
+	for _, t := range r.GetTopics() {
+		n, _ := statemachine.Shape(t)
+		asked += int(max(n, 0))
+	}
+	if most := limits.PerRequest; most > 0 && asked > most {
+		return fmt.Sprintf("the request asks for %d partitions, the limit is %d", asked, most)
+	}
+	if limits.PerCluster == 0 {
+		return ""
+	}
+	there := d.promised
+	for _, t := range d.l.im.Topics {
+		there += int(max(t.Made(), t.Wanted()))
+	}
+	if there+int(partitions) > limits.PerCluster {
+		return fmt.Sprintf("the cluster has %d partitions, with %d more it would exceed its limit of %d", there, partitions, limits.PerCluster)
+	}
+	return ""
 }
 
 // addTopic writes the blocks first and the record last: until the record

@@ -10,13 +10,9 @@ import (
 	"github.com/controllerd/controllerd/store"
 )
 
-const (
-	// maxRemovals is how many deleted topics are remembered, to tell brokers
-	// that have not heard of it yet.
-	maxRemovals = 100_000
-	// wholeTopic is the index in the change list of a topic that was deleted.
-	wholeTopic = -1
-)
+// maxRemovals is how many deleted topics are remembered, to tell brokers that
+// have not heard of it yet. In the change list they stand under wholeTopic.
+const maxRemovals = 100_000
 
 // removals are the topics that were deleted, and who confirmed that it holds
 // nothing of them any more.

@@ -52,11 +52,11 @@ func (s *adminService) CreateTopics(ctx context.Context, r *pb.CreateTopicsReque
 }
 
 func (s *adminService) DeleteTopics(ctx context.Context, r *pb.DeleteTopicsRequest) (*pb.DeleteTopicsResponse, error) {
-	switch n := len(r.GetReason()); {
-	case len(r.GetTopics()) == 0:
-		return nil, Error(cluster.InvalidRequest, nil, "the request names no topic")
-	case n > maxReason:
-		return nil, Error(cluster.InvalidRequest, nil, "reason of %d bytes, want at most %d", n, maxReason)
+	if len(r.GetTopics()) == 0 {
+		return nil, bad("the request names no topic")
+	}
+	if err := checkTexts(text{"reason", r.GetReason()}); err != nil {
+		return nil, err
 	}
 	resp, err := s.core.Submit(ctx, DeleteTopics{r})
 	if ReasonOf(err) == cluster.NotController {

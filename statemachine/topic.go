@@ -20,16 +20,21 @@ const (
 // ValidateNewTopic refuses a topic that cannot be made in the cluster as the
 // image shows it: a name that is illegal or collides (INVALID_TOPIC_EXCEPTION)
 // or is taken (TOPIC_ALREADY_EXISTS), INVALID_PARTITIONS,
-// INVALID_REPLICATION_FACTOR, a block size that is out of range
+// INVALID_REPLICATION_FACTOR, replicas that are given and do not do
+// (INVALID_REPLICA_ASSIGNMENT), a block size that is out of range
 // (INVALID_REQUEST), INVALID_CONFIG.
 func ValidateNewTopic(im *cluster.Image, nt *pb.NewTopic) *Rejection {
 	if err := validateName(im, nt.GetName()); err != nil {
 		return err
 	}
-	rf, block := nt.GetReplicationFactor(), blockSize(nt)
+	if err := validateAssignments(im, nt); err != nil {
+		return err
+	}
+	partitions, rf := Shape(nt)
+	block := blockSize(nt)
 	switch {
-	case nt.GetPartitions() < 1 || nt.GetPartitions() > cluster.MaxPartitions:
-		return reject(cluster.InvalidPartitions, "%d partitions, want 1 to %d", nt.GetPartitions(), cluster.MaxPartitions)
+	case partitions < 1 || partitions > cluster.MaxPartitions:
+		return reject(cluster.InvalidPartitions, "%d partitions, want 1 to %d", partitions, cluster.MaxPartitions)
 	case rf < 1:
 		return reject(cluster.InvalidReplicationFactor, "replication factor %d, want at least 1", rf)
 	case int(rf) > len(im.Brokers):
@@ -39,6 +44,62 @@ func ValidateNewTopic(im *cluster.Image, nt *pb.NewTopic) *Rejection {
 		return err
 	}
 	return validateConfig(nt.GetConfig())
+}
+
+// Shape is how many partitions a new topic has, and how many replicas each.
+func Shape(nt *pb.NewTopic) (partitions, rf int32) {
+	if a := nt.GetAssignments(); len(a) > 0 {
+		return int32(len(a)), int32(len(a[0].GetReplicas()))
+	}
+	return nt.GetPartitions(), nt.GetReplicationFactor()
+}
+
+// validateAssignments refuses replicas that cannot be those of partitions, if
+// the request names them.
+func validateAssignments(im *cluster.Image, nt *pb.NewTopic) *Rejection {
+	given := nt.GetAssignments()
+	if len(given) == 0 {
+		return nil
+	}
+	if n := len(given); n > cluster.MaxPartitions {
+		return reject(cluster.InvalidPartitions, "%d partitions, want 1 to %d", n, cluster.MaxPartitions)
+	}
+	partitions, rf := Shape(nt)
+	if p, r := nt.GetPartitions(), nt.GetReplicationFactor(); p > 0 && p != partitions || r > 0 && r != rf {
+		return reject(cluster.InvalidRequest, "%d partitions with %d replicas contradict the assignment, which has %d with %d", p, r, partitions, rf)
+	}
+	for i, a := range given {
+		replicas := cluster.BrokerIDs(a.GetReplicas())
+		switch {
+		case len(replicas) == 0:
+			return reject(cluster.InvalidReplicaAssignment, "partition %d has no replicas", i)
+		case len(replicas) != int(rf):
+			return reject(cluster.InvalidReplicaAssignment, "partition %d has %d replicas, partition 0 has %d", i, len(replicas), rf)
+		case hasDuplicates(replicas):
+			return reject(cluster.InvalidReplicaAssignment, "partition %d has a broker twice in %v", i, replicas)
+		}
+		for _, id := range replicas {
+			if im.Brokers[id] == nil {
+				return reject(cluster.InvalidReplicaAssignment, "partition %d: broker %d is not live", i, id)
+			}
+		}
+	}
+	return nil
+}
+
+// place chooses the replicas of each partition, or takes those that are given.
+func place(im *cluster.Image, nt *pb.NewTopic, seed uint64) ([][]cluster.BrokerID, *Rejection) {
+	if given := nt.GetAssignments(); len(given) > 0 {
+		out := make([][]cluster.BrokerID, len(given))
+		for i, a := range given {
+			out[i] = cluster.BrokerIDs(a.GetReplicas())
+		}
+		return out, nil
+	}
+	sites := sitesFor(im, int(nt.GetReplicationFactor()))
+	rng := rand.New(rand.NewPCG(seed, 0))
+	start, shift := rng.IntN(len(sites)), rng.IntN(len(sites))
+	return AutoAssign(sites, nt.GetPartitions(), nt.GetReplicationFactor(), start, shift, 0)
 }
 
 func validateName(im *cluster.Image, name string) *Rejection {
@@ -93,13 +154,11 @@ func CreateTopic(im *cluster.Image, t Term, nt *pb.NewTopic, id cluster.TopicID,
 	if rej := ValidateNewTopic(im, nt); rej != nil {
 		return nil, nil, rej
 	}
-	sites := sitesFor(im, int(nt.GetReplicationFactor()))
-	rng := rand.New(rand.NewPCG(seed, 0))
-	start, shift := rng.IntN(len(sites)), rng.IntN(len(sites))
-	placed, rej := AutoAssign(sites, nt.GetPartitions(), nt.GetReplicationFactor(), start, shift, 0)
+	placed, rej := place(im, nt, seed)
 	if rej != nil {
 		return nil, nil, rej
 	}
+	partitions, rf := Shape(nt)
 	v := ViewOf(im)
 	parts = make([]Write, len(placed))
 	for i, replicas := range placed {
@@ -108,9 +167,9 @@ func CreateTopic(im *cluster.Image, t Term, nt *pb.NewTopic, id cluster.TopicID,
 	}
 	return &pb.TopicRecord{
 		TopicId:           id[:],
-		PartitionsWanted:  nt.GetPartitions(),
-		PartitionsMade:    nt.GetPartitions(),
-		ReplicationFactor: nt.GetReplicationFactor(),
+		PartitionsWanted:  partitions,
+		PartitionsMade:    partitions,
+		ReplicationFactor: rf,
 		BlockSize:         blockSize(nt),
 		Config:            nt.GetConfig(),
 		RequestId:         requestID,

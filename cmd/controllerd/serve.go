@@ -28,6 +28,7 @@ type serveConfig struct {
 	listen    string
 	advertise string
 	leaseTTL  time.Duration
+	limits    controller.Limits
 }
 
 func newServe() *cobra.Command {
@@ -50,6 +51,10 @@ milliseconds. SIGTERM gives up the seat in order.`,
 	f.StringVar(&cfg.listen, "listen", "127.0.0.1:7070", "address of the gRPC services")
 	f.StringVar(&cfg.advertise, "advertise", "", "address at which brokers and other daemons reach it (default: the listen address, with the host's name for all addresses)")
 	f.DurationVar(&cfg.leaseTTL, "lease-ttl", controller.DefaultLeaseTTL, "how long the seat outlives a silent daemon, at least 2s")
+	cfg.limits = controller.DefaultLimits
+	f.IntVar(&cfg.limits.PerTopic, "max-partitions-per-topic", cfg.limits.PerTopic, "limit of partitions of a new topic, 0: none")
+	f.IntVar(&cfg.limits.PerRequest, "max-partitions-per-request", cfg.limits.PerRequest, "limit of partitions of one request to create topics, 0: none")
+	f.IntVar(&cfg.limits.PerCluster, "max-partitions", cfg.limits.PerCluster, "partitions of the cluster above which no topic is created, 0: no limit")
 	return cmd
 }
 
@@ -128,6 +133,7 @@ func (cfg serveConfig) controller(s store.Store, listen string) controller.Confi
 		Endpoint: cmp.Or(cfg.advertise, net.JoinHostPort(host, port)),
 		Version:  buildVersion().Version,
 		LeaseTTL: cfg.leaseTTL,
+		Limits:   cfg.limits,
 	}
 }
 

@@ -5,11 +5,13 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
+	"github.com/controllerd/controllerd/cluster"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 )
 
@@ -27,21 +29,29 @@ func newTopic() *cobra.Command {
 
 func newTopicCreate(c *client) *cobra.Command {
 	nt := &pb.NewTopic{}
-	var config []string
+	var config, assignment []string
+	var how creation
 	cmd := &cobra.Command{
 		Use:   "create NAME...",
 		Short: "Create topics, each by itself",
 		Long: `Create topics that are alike. Each succeeds or fails by itself; the exit code
 is 1 if one of them failed.`,
 		Example: `  controllerd topic create orders --partitions 12 --replication-factor 3
-  controllerd topic create a b --partitions 1 --replication-factor 3 --config retention.ms=60000`,
+  controllerd topic create a b --partitions 1 --replication-factor 3 --config retention.ms=60000
+  controllerd topic create orders --assignment 0,1:1,2:2,0 --dry-run`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			var err error
 			if nt.Config, err = parseConfig(config); err != nil {
 				return err
 			}
-			return createTopics(cmd, c, nt, names)
+			if nt.Assignments, err = parseAssignment(assignment); err != nil {
+				return err
+			}
+			if missing := unset(cmd, "partitions", "replication-factor"); len(assignment) == 0 && len(missing) > 0 {
+				return usagef("required flag(s) %s not set", strings.Join(missing, ", "))
+			}
+			return createTopics(cmd, c, nt, names, how)
 		},
 	}
 	f := cmd.Flags()
@@ -49,9 +59,43 @@ is 1 if one of them failed.`,
 	f.Int32Var(&nt.ReplicationFactor, "replication-factor", 0, "number of replicas of each partition")
 	f.Int32Var(&nt.BlockSize, "block-size", 0, "partitions that share a key in etcd, fixed for good (default 16)")
 	f.StringArrayVar(&config, "config", nil, "override for the brokers, `name=value`; repeat it for more")
-	_ = cmd.MarkFlagRequired("partitions")
-	_ = cmd.MarkFlagRequired("replication-factor")
+	f.StringArrayVar(&assignment, "assignment", nil, "replicas of the partitions instead of numbers, as `1,2,3:2,3,1`: one list for each partition, the preferred leader first")
+	f.BoolVar(&how.ifNotExists, "if-not-exists", false, "a topic that exists is no error, and is left as it is")
+	f.BoolVar(&how.dryRun, "dry-run", false, "say what would be created, and create nothing")
 	return cmd
+}
+
+// unset are the flags that were not given.
+func unset(cmd *cobra.Command, flags ...string) []string {
+	var out []string
+	for _, name := range flags {
+		if !cmd.Flags().Changed(name) {
+			out = append(out, strconv.Quote(name))
+		}
+	}
+	return out
+}
+
+// creation is how topics are created.
+type creation struct{ ifNotExists, dryRun bool }
+
+// parseAssignment reads lists of brokers, one for each partition.
+func parseAssignment(args []string) ([]*pb.ReplicaAssignment, error) {
+	var out []*pb.ReplicaAssignment
+	for _, arg := range args {
+		for _, list := range strings.Split(arg, ":") {
+			a := &pb.ReplicaAssignment{}
+			for _, id := range strings.Split(list, ",") {
+				n, err := strconv.ParseInt(strings.TrimSpace(id), 10, 32)
+				if err != nil || n < 0 {
+					return nil, usagef("assignment %q: %q is no broker id", arg, id)
+				}
+				a.Replicas = append(a.Replicas, int32(n))
+			}
+			out = append(out, a)
+		}
+	}
+	return out, nil
 }
 
 func parseConfig(pairs []string) (map[string]string, error) {
@@ -79,15 +123,15 @@ func utf8Args(args ...string) error {
 	return nil
 }
 
-func createTopics(cmd *cobra.Command, c *client, like *pb.NewTopic, names []string) error {
+func createTopics(cmd *cobra.Command, c *client, like *pb.NewTopic, names []string, how creation) error {
 	if err := utf8Args(names...); err != nil {
 		return err
 	}
-	req := &pb.CreateTopicsRequest{RequestId: rand.Text()}
+	req := &pb.CreateTopicsRequest{RequestId: rand.Text(), ValidateOnly: how.dryRun}
 	for _, name := range names {
 		req.Topics = append(req.Topics, &pb.NewTopic{
 			Name: name, Partitions: like.GetPartitions(), ReplicationFactor: like.GetReplicationFactor(),
-			BlockSize: like.GetBlockSize(), Config: like.GetConfig(),
+			BlockSize: like.GetBlockSize(), Config: like.GetConfig(), Assignments: like.GetAssignments(),
 		})
 	}
 	resp, err := ask(cmd.Context(), c, repeatable, func(ctx context.Context, admin pb.AdminServiceClient) (*pb.CreateTopicsResponse, error) {
@@ -95,6 +139,11 @@ func createTopics(cmd *cobra.Command, c *client, like *pb.NewTopic, names []stri
 	})
 	if err != nil {
 		return err
+	}
+	for _, r := range resp.GetResults() {
+		if how.ifNotExists && r.GetError() == string(cluster.TopicAlreadyExists) {
+			r.Error, r.Message = "", "it exists"
+		}
 	}
 	faults := []error{c.show(cmd.OutOrStdout(), createdOf(resp))}
 	for _, r := range resp.GetResults() {

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/controllerd/controllerd/rpc"
+)
+
+// cliWith runs a command line with an input.
+func (w *world) cliWith(stdin string, args ...string) (code int, stderr string) {
+	root := newRoot()
+	var out, errs bytes.Buffer
+	root.SetArgs(append(args, w.server()))
+	root.SetIn(strings.NewReader(stdin))
+	root.SetOut(&out)
+	root.SetErr(&errs)
+	cmd, err := root.ExecuteContextC(context.Background())
+	code = report(&errs, cmd, err)
+	return code, errs.String()
+}
+
+func TestTopicDelete(t *testing.T) {
+	w := newWorld(t, 2, 2)
+	w.topic("orders", 3, 2)
+	w.topic("kept", 1, 1)
+	first := decode[topicsView](t, w.cli("topic", "list", "-o", "json")).Topics[1].TopicID
+
+	if code, stderr := w.cliWith("no\n", "topic", "delete", "orders"); code != exitFailed || !strings.Contains(stderr, "has 3 partitions") || !strings.Contains(stderr, "is not deleted") {
+		t.Errorf("without its name: exit code %d\n%s", code, stderr)
+	}
+	if code, stderr := w.cliWith("", "topic", "delete", "orders"); code != exitFailed {
+		t.Errorf("without an answer: exit code %d\n%s", code, stderr)
+	}
+	if code, stderr := w.cliWith("orders\n", "topic", "delete", "orders"); code != exitOK {
+		t.Fatalf("with its name: exit code %d\n%s", code, stderr)
+	}
+	gone := func(v rpc.View) bool { return v.Image.Topics["orders"] == nil }
+	for _, d := range w.daemons {
+		w.await(d, "the topic is gone", gone)
+	}
+	w.topic("orders", 1, 1) // the name is free
+	second := decode[topicsView](t, w.cli("topic", "list", "-o", "json")).Topics[1].TopicID
+	if first == second {
+		t.Errorf("both topics have the id %s", first)
+	}
+
+	r := w.cli("topic", "delete", "orders", "--yes", "--reason", "test").want(t, exitOK)
+	wantLines(t, r.lines(), "DELETED ID", "orders "+second)
+	for _, d := range w.daemons {
+		w.await(d, "the topic is gone", gone)
+	}
+	w.cli("topic", "delete", "orders", "--yes").want(t, exitFailed)
+	if v := decode[topicsView](t, w.cli("topic", "list", "-o", "json")); len(v.Topics) != 1 || v.Topics[0].Name != "kept" {
+		t.Errorf("left: %+v", v.Topics)
+	}
+}
+
+func TestTopicCreateOptions(t *testing.T) {
+	w := newWorld(t, 1, 3)
+	r := w.cli("topic", "create", "planned", "--partitions", "2", "--replication-factor", "3", "--dry-run").want(t, exitOK)
+	wantLines(t, r.lines(), "NAME PARTITIONS REPLICAS ID", "planned 2 3 -")
+	w.cli("topic", "create", "placed", "--assignment", "2,0:1,2", "--assignment", "0,1").want(t, exitOK)
+	v := decode[topicDetailView](t, w.cli("topic", "describe", "placed", "-o", "json"))
+	if len(v.Partitions) != 3 || v.Partitions[0].Replicas[0] != 2 || v.Partitions[1].Leader != 1 || v.Partitions[2].Replicas[1] != 1 {
+		t.Errorf("placed: %+v", v.Partitions)
+	}
+	if v := decode[topicsView](t, w.cli("topic", "list", "-o", "json")); len(v.Topics) != 1 {
+		t.Errorf("topics: %+v", v.Topics)
+	}
+	again := []string{"topic", "create", "placed", "--partitions", "1", "--replication-factor", "1"}
+	w.cli(again...).want(t, exitFailed)
+	w.cli(append(again, "--if-not-exists")...).want(t, exitOK)
+	for _, bad := range []string{"0,0", "0,1:2", "7", "0:"} {
+		code := exitFailed
+		if bad == "0:" {
+			code = exitUsage
+		}
+		w.cli("topic", "create", "bad", "--assignment", bad).want(t, code)
+	}
+	w.cli("topic", "create", "huge", "--partitions", "100001", "--replication-factor", "1").want(t, exitFailed)
+}
