@@ -147,7 +147,12 @@ func (d *draft) deleteTopics(a *asked, r rpc.DeleteTopics) {
 // toDelete are the results of a request as far as they are known: the topics
 // that it means, and why others cannot be deleted.
 func (l *Loop) toDelete(topics []*pb.TopicToDelete) []*pb.DeleteTopicResult {
-	seen := map[cluster.TopicID]bool{}
+	times := map[cluster.TopicID]int{}
+	for _, asked := range topics {
+		if t, rej := statemachine.FindTopic(l.im, asked); rej == nil {
+			times[t.ID]++
+		}
+	}
 	var out []*pb.DeleteTopicResult
 	for _, asked := range topics {
 		result := &pb.DeleteTopicResult{Name: asked.GetName(), TopicId: asked.GetTopicId()}
@@ -155,10 +160,9 @@ func (l *Loop) toDelete(topics []*pb.TopicToDelete) []*pb.DeleteTopicResult {
 		switch {
 		case rej != nil:
 			result.Error, result.Message = string(rej.Reason), rej.Message
-		case seen[t.ID]:
-			result.Error, result.Message = string(cluster.InvalidRequest), "the request names the topic twice"
+		case times[t.ID] > 1:
+			result.Error, result.Message = string(cluster.InvalidRequest), "the request names the topic more than once"
 		default:
-			seen[t.ID] = true
 			result.Name, result.TopicId = t.Name, t.ID[:]
 		}
 		out = append(out, result)

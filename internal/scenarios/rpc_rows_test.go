@@ -49,6 +49,7 @@ func newRows(s *seats) *rows {
 	r.sessions()
 	r.alterPartition()
 	r.createTopics()
+	r.deleteTopics()
 	r.pages()
 	for _, name := range []string{"ListBrokers", "DescribeController", "ListControllers"} {
 		r.of[name] = map[string][]row{} // their requests are empty
@@ -275,10 +276,43 @@ func (r *rows) createTopics() {
 	one("replication_factor", "none", cluster.InvalidReplicationFactor, func(n *pb.NewTopic) { n.ReplicationFactor = 0 })
 	one("replication_factor", "negative", cluster.InvalidReplicationFactor, func(n *pb.NewTopic) { n.ReplicationFactor = -1 })
 	one("replication_factor", "huge", cluster.InvalidReplicationFactor, func(n *pb.NewTopic) { n.ReplicationFactor = math.MaxInt32 })
+	add(r, "CreateTopics", "validate_only", "set", valid, func(q *pb.CreateTopicsRequest) { q.ValidateOnly = true }, ok, true)
+	assigned := func(lists ...[]int32) func(*pb.NewTopic) {
+		return func(n *pb.NewTopic) {
+			n.Partitions, n.ReplicationFactor = 0, 0
+			for _, replicas := range lists {
+				n.Assignments = append(n.Assignments, &pb.ReplicaAssignment{Replicas: replicas})
+			}
+		}
+	}
+	one("assignments", "of unlike length", cluster.InvalidReplicaAssignment, assigned([]int32{0, 1}, []int32{2}))
+	one("assignments", "against the numbers", cluster.InvalidRequest, func(n *pb.NewTopic) {
+		assigned([]int32{0}, []int32{1})(n)
+		n.Partitions = 3
+	})
+	one("assignments.replicas", "none", cluster.InvalidReplicaAssignment, assigned([]int32{0}, nil))
+	one("assignments.replicas", "duplicate", cluster.InvalidReplicaAssignment, assigned([]int32{1, 1}))
+	one("assignments.replicas", "negative", cluster.InvalidReplicaAssignment, assigned([]int32{-1}))
+	one("assignments.replicas", "unknown", cluster.InvalidReplicaAssignment, assigned([]int32{99}))
 	one("block_size", "negative", cluster.InvalidRequest, func(n *pb.NewTopic) { n.BlockSize = -1 })
 	one("block_size", "huge", cluster.InvalidRequest, func(n *pb.NewTopic) { n.BlockSize = math.MaxInt32 })
 	one("config", "without a name", cluster.InvalidConfig, func(n *pb.NewTopic) { n.Config = map[string]string{"": "v"} })
 	one("config", "huge", cluster.InvalidConfig, func(n *pb.NewTopic) { n.Config = map[string]string{"k": huge} })
+}
+
+func (r *rows) deleteTopics() {
+	one := func(path, what string, want cluster.Reason, topics ...*pb.TopicToDelete) {
+		add(r, "DeleteTopics", path, what, &pb.DeleteTopicsRequest{}, func(q *pb.DeleteTopicsRequest) { q.Topics = topics }, string(want), true)
+	}
+	unknown := []*pb.TopicToDelete{{Name: "x"}}
+	add(r, "DeleteTopics", "topics", "none", &pb.DeleteTopicsRequest{Topics: unknown}, func(q *pb.DeleteTopicsRequest) { q.Topics = nil }, invalid, false)
+	add(r, "DeleteTopics", "reason", "huge", &pb.DeleteTopicsRequest{Topics: unknown}, func(q *pb.DeleteTopicsRequest) { q.Reason = huge }, invalid, false)
+	one("topics", "duplicate", cluster.InvalidRequest, &pb.TopicToDelete{Name: "orders"}, &pb.TopicToDelete{Name: "orders"})
+	one("topics.name", "empty", cluster.UnknownTopicOrPartition, &pb.TopicToDelete{})
+	one("topics.name", "unknown", cluster.UnknownTopicOrPartition, unknown...)
+	one("topics.name", "huge", cluster.UnknownTopicOrPartition, &pb.TopicToDelete{Name: huge})
+	one("topics.topic_id", "short", cluster.UnknownTopicID, &pb.TopicToDelete{Name: "orders", TopicId: []byte{1}})
+	one("topics.topic_id", "unknown", cluster.UnknownTopicID, &pb.TopicToDelete{Name: "orders", TopicId: make([]byte, 16)})
 }
 
 func (r *rows) pages() {
