@@ -261,8 +261,9 @@ func (h *hub) hears(id cluster.BrokerID, want ...string) {
 	h.sent[id] = nil
 }
 
-// describe is a request in short: "live" brokers, LeaderAndIsr ("lai") and
-// UpdateMetadata ("meta") with topic/partition@leader epoch, "!" for a new one.
+// describe is a request in short: "live" brokers, LeaderAndIsr ("lai"),
+// UpdateMetadata ("meta") and StopReplica ("stop") with
+// topic/partition@leader epoch, "!" for a new one, "-" for a removed topic.
 func describe(r *pb.CommandsRequest) string {
 	if r.GetPing() != nil {
 		return "ping"
@@ -285,6 +286,17 @@ func describe(r *pb.CommandsRequest) string {
 				word += "!"
 			}
 			words = append(words, word)
+		}
+	}
+	for _, t := range r.GetCommand().GetUpdateMetadata().GetRemovedTopics() {
+		words = append(words, "-"+t.GetTopic())
+	}
+	if stop := r.GetCommand().GetStopReplica(); stop != nil {
+		words = []string{"stop"}
+		for _, t := range stop.GetTopics() {
+			for _, p := range t.GetPartitions() {
+				words = append(words, fmt.Sprintf("%s/%d@%d", t.GetTopic(), p.GetPartition(), p.GetLeaderEpoch()))
+			}
 		}
 	}
 	return strings.Join(words, " ")

@@ -1,0 +1,88 @@
+package rpc
+
+import (
+	"testing"
+
+	"github.com/controllerd/controllerd/cluster"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+	"github.com/controllerd/controllerd/store"
+)
+
+// bury deletes a topic of which brokers may hold the given partitions.
+func (h *hub) bury(name string, held map[cluster.BrokerID][]int32) cluster.TopicID {
+	h.t.Helper()
+	t := h.im.Topics[name]
+	r := cluster.NewTombstone(t, held)
+	r.LeaderEpoch = 9
+	h.write(store.Put(keys.Tombstone(t.ID), cluster.Encode(r)), store.Delete(keys.Topic(name)), store.DeletePrefix(keys.Blocks(t.ID)))
+	return t.ID
+}
+
+// stopped reports what became of the deletion of one replica.
+func (h *hub) stopped(id cluster.BrokerID, topic cluster.TopicID, index int32, r pb.PartitionResult) {
+	h.t.Helper()
+	h.says(id, &pb.CommandsResponse{Response: &pb.CommandsResponse_Results{Results: &pb.PartitionResults{Outcomes: []*pb.PartitionOutcome{
+		{TopicId: topic[:], Partition: index, LeaderEpoch: 9, Result: r, Message: "because", Stop: true},
+	}}}})
+}
+
+// A broker is told to delete before it hears of another topic of the name, and
+// has confirmed when it has answered for each partition. What failed is tried
+// again alone.
+func TestRemoval(t *testing.T) {
+	h := connected(t, hostedBy(1), hostedBy(1))
+	id := h.bury("a", map[cluster.BrokerID][]int32{1: {0, 1}, 2: {0}})
+	h.topic("a", hostedBy(1))
+	h.step()
+	h.hears(1, "stop a/0@9 a/1@9", "lai a/0@0!", "meta a/0@0! -a")
+	h.applies(1)
+	if n := h.p.Pending(); n != 2 {
+		t.Errorf("%d pending", n)
+	}
+	h.stopped(1, id, 0, pb.PartitionResult_PARTITION_RESULT_ALREADY)
+	h.stopped(1, id, 1, pb.PartitionResult_PARTITION_RESULT_STORAGE_ERROR)
+	if stuck := h.p.Stuck(h.im); len(stuck) != 1 || stuck[0] != "broker 1 deletion of topic a: because" {
+		t.Errorf("stuck: %q", stuck)
+	}
+	h.after(MinRetry)
+	h.hears(1, "stop a/1@9")
+	h.applies(1)
+	if len(h.p.Confirmed()) != 0 {
+		t.Error("confirmed too early")
+	}
+	h.stopped(1, id, 1, pb.PartitionResult_PARTITION_RESULT_APPLIED)
+	if c := h.p.Confirmed()[id]; len(c) != 1 || !c[1] {
+		t.Errorf("confirmed: %v", c)
+	}
+
+	left := h.im.Tombstones[id].Without(func(b cluster.BrokerID) bool { return b == 1 })
+	h.write(store.Put(keys.Tombstone(id), cluster.Encode(left)))
+	if len(h.p.Confirmed()) != 0 || h.p.Pending() != 0 {
+		t.Errorf("confirmed %v, %d pending", h.p.Confirmed(), h.p.Pending())
+	}
+	h.broker(2) // which was away
+	h.step()
+	h.opens(2)
+	h.step()
+	h.hears(2, "live 1 2", "stop a/0@9", "meta a/0@0! -a")
+}
+
+// A new stream asks again for what was not confirmed.
+func TestRemovalAfterAStream(t *testing.T) {
+	h := connected(t, hostedBy(1))
+	id := h.bury("a", map[cluster.BrokerID][]int32{1: {0}})
+	h.step()
+	h.hears(1, "stop a/0@9", "meta -a")
+	h.closes(1, nil)
+	h.after(MinRetry)
+	h.opens(1)
+	h.step()
+	h.hears(1, "live 1", "stop a/0@9", "meta -a")
+	h.applies(1)
+	h.stopped(1, id, 0, pb.PartitionResult_PARTITION_RESULT_APPLIED)
+	h.write(store.Delete(keys.Tombstone(id)))
+	h.step()
+	if len(h.p.Confirmed()) != 0 || h.p.Pending() != 0 {
+		t.Errorf("confirmed %v, %d pending", h.p.Confirmed(), h.p.Pending())
+	}
+}
