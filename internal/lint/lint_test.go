@@ -218,7 +218,7 @@ func TestRules(t *testing.T) {
 		},
 		{
 			"sleep",
-			map[string]string{"rpc/a_test.go": "package rpc\n\nimport \"time\"\n\nfunc f() {\n\ttime.Sleep(1)\n}\n"},
+			map[string]string{"rpc/a_test.go": "package rpc\n\nimport \"time\"\n\nfunc f() {\n\ttime." + "Sleep(1)\n}\n"},
 			[]string{"rpc/a_test.go:6: sleep: time.Sleep in a test: wait for a condition, or use testing/synctest"},
 		},
 		{
