@@ -313,7 +313,7 @@ func encode(t *testing.T, m proto.Message) []byte {
 // one epoch for each fail-over.
 func TestEL8SlowLoad(t *testing.T) {
 	longOr(func() {}, t.Parallel)() // the long one needs the machine for itself
-	topics, failovers := longOr(20_000, 1_000), cluster.Epoch(longOr(5, 2))
+	topics, failovers := longOr(5_000, 1_000), cluster.Epoch(longOr(5, 2))
 	w := newWorld(t)
 	w.preload(topics, 3)
 	slow := func(d *daemon, cfg *localcluster.DaemonConfig) {
