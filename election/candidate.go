@@ -86,6 +86,7 @@ type Candidate struct {
 	putRev     store.Rev     // what the image must have reached before the next such put
 	beaten     *claimAnswer  // what beat the last claim, until the image shows it
 	leaving    bool          // told to stop for good
+	doubtful   bool          // the last lease was given up in doubt, and no read was answered since
 	wake       time.Duration
 	proven     time.Duration // when the store and the watch last proved to be there
 }
@@ -178,6 +179,7 @@ func (c *Candidate) observe(now time.Duration, im *cluster.Image) {
 	if c.keeper != nil {
 		c.keeper.Observe(im)
 		c.proven = max(c.proven, c.keeper.proven)
+		c.doubtful = c.doubtful && (!c.keeper.seen || c.phase == stopping || c.phase == releasing)
 	}
 	switch {
 	case !epoch.Vacant(im):
@@ -235,6 +237,7 @@ func (c *Candidate) stepNoLease(now Now, im *cluster.Image, out []Action) []Acti
 func (c *Candidate) tend(now Now, im *cluster.Image, oldestWrite time.Duration, out []Action) ([]Action, bool) {
 	k := c.keeper
 	if now.Mono >= k.Quiet() || k.Hung(now.Mono, oldestWrite) {
+		c.doubtful = true // of the next lease
 		return out, false
 	}
 	if k.ProbeDue(now.Mono) {
@@ -302,7 +305,7 @@ func (c *Candidate) enlist(now time.Duration, im *cluster.Image, out []Action) [
 }
 
 func (c *Candidate) campaign(now Now, im *cluster.Image, out []Action) []Action {
-	if c.problem != "" || !c.keeper.Proven(now.Mono) {
+	if c.problem != "" || c.doubtful || !c.keeper.Proven(now.Mono) {
 		return out
 	}
 	if im.Cluster == nil {

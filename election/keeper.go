@@ -19,6 +19,7 @@ type Keeper struct {
 
 	renewed   time.Duration // when the last successful renewal was sent: the store counts from later
 	sent      time.Duration // when the last renewal was sent
+	seen      bool          // some read was answered, and the image has reached it
 	proven    time.Duration // when the last read was sent whose revision the image has reached
 	probeSent time.Duration
 	probes    []probe // answered reads whose revision the image has yet to reach
@@ -90,7 +91,7 @@ func (k *Keeper) Observe(im *cluster.Image) {
 	kept := k.probes[:0]
 	for _, p := range k.probes {
 		if im.Rev >= p.read.Rev {
-			k.proven = max(k.proven, p.sent)
+			k.proven, k.seen = max(k.proven, p.sent), true
 		} else {
 			kept = append(kept, p)
 		}

@@ -130,10 +130,11 @@ func (s *brokerService) RenewSession(ctx context.Context, r *pb.RenewSessionRequ
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	resp := &pb.RenewSessionResponse{}
+	var unsure error // of the cluster: the session is kept, whatever happens to the cluster's key
 	err := s.session(ctx, r, func(v View) error {
 		resp.ControllerEpoch = int64(v.Image.Epoch)
 		return CheckRenewal(v.Image, r)
-	})
+	}, &unsure)
 	if err != nil {
 		return nil, err
 	}
@@ -142,6 +143,8 @@ func (s *brokerService) RenewSession(ctx context.Context, r *pb.RenewSessionRequ
 		return nil, Error(cluster.StaleBrokerEpoch, nil, "the lease of broker %d is gone", r.GetBrokerId())
 	case err != nil:
 		return nil, unavailable(err)
+	case unsure != nil:
+		return nil, unsure
 	}
 	return resp, nil
 }
@@ -153,13 +156,20 @@ type caller interface {
 }
 
 // session looks at the session that a broker claims to have, once the image
-// has reached its epoch: another daemon may have just registered it.
-func (s *brokerService) session(ctx context.Context, r caller, check func(View) error) error {
+// has reached its epoch: another daemon may have just registered it. What is
+// wrong with the cluster goes into unsure, if the caller wants to go on.
+func (s *brokerService) session(ctx context.Context, r caller, check func(View) error, unsure *error) error {
 	var refused error
 	var behind store.Rev
 	err := s.core.Await(ctx, func(v View) bool {
 		behind = v.Image.Rev
-		if refused = checkCluster(v, r.GetClusterUuid()); refused != nil {
+		refused = checkCluster(v, r.GetClusterUuid())
+		if unsure != nil {
+			if *unsure = nil; ReasonOf(refused) == cluster.NotController {
+				*unsure, refused = refused, nil
+			}
+		}
+		if refused != nil {
 			return true
 		}
 		if v.Image.Rev < store.Rev(r.GetBrokerEpoch()) {
@@ -195,7 +205,7 @@ func (s *brokerService) Unregister(ctx context.Context, r *pb.UnregisterRequest)
 			Revoke: v.Image.Brokers[id].Lease,
 		}
 		return nil
-	})
+	}, nil)
 	if err != nil {
 		return nil, err
 	}
