@@ -23,7 +23,11 @@ One of 5 brokers is killed and its session's lease revoked, with three daemons a
 6,000 have one there: from sending the revocation until the last record is committed, as the watch of a process of its own
 sees it, and until the last handler of a live broker is called. Each round another broker. Bare: from the same signal, a
 client that has the same blocks at hand changes and encodes them and puts them under as many compares, 16 transactions in
-flight, beside as many watchers.`,
+flight, beside as many watchers.
+
+What holds it back, from a profile of the active: a fifth building commands, a sixth deciding and encoding blocks, a
+seventh applying the watch, a ninth encoding commands, once for each broker. Etcd, three daemons and the brokers share two
+cores, so the way to the handlers is mostly waiting for a core. The next step is to encode what all brokers hear once.`,
 	run: brokerLoss,
 }
 

@@ -19,7 +19,7 @@ var handoverRow = row{
 	what: `
 Planned hand-over with two daemons and three brokers: from sending ` + "`controller resign`" + ` to the active daemon until a
 broker has obeyed a command of the next epoch, and until an AlterPartition that was outstanding all the time is committed
-under it. Its caller sends it again at once when it is refused; the SDK's callers wait 100 ms or more between two attempts.
+under it. Its caller sends it again at once when it is refused; the SDK's callers wait 10 ms or more between two attempts.
 Bare: the holder deletes its key, the other's watch fires, one transaction takes the seat and raises the epoch.`,
 	run: handover,
 }
