@@ -302,7 +302,7 @@ func TestClusterKeySpoiled(t *testing.T) {
 					return !active && d.names("not campaigning") && !d.serving("")
 				})
 			}
-			pass(2 * ttl)
+			pass(sessionTTL * 3 / 2) // sessions outlive it too
 			// What may change are leases that end and the end of the term.
 			untouched := func(key string) bool {
 				return !strings.HasPrefix(key, w.keys.Prefix()+"candidates/") && key != w.keys.Controller() && key != w.keys.Term(1)
