@@ -18,6 +18,9 @@ const (
 	maxDials    = 64 // at once
 	dialTimeout = 5 * time.Second
 	outbox      = 64 // requests; the window and pings stay far below
+	// farewell is how long a broker may read on after a hang-up: far less than
+	// what is left of a lease when its holder goes quiet.
+	farewell = 100 * time.Millisecond
 )
 
 // ErrQuiet closes a stream on which something was to be sent after the claim
@@ -40,6 +43,8 @@ type Streams struct {
 type stream struct {
 	cancel context.CancelFunc
 	out    chan *pb.CommandsRequest
+	hangup chan struct{} // closed by hangUp
+	spoken bool          // the hello has come; guarded by Streams.mu
 }
 
 // NewStreams makes streams whose events go to post. A request is sent only if
@@ -59,7 +64,7 @@ func (s *Streams) Do(ctx context.Context, a PushAction) {
 	switch a := a.(type) {
 	case Dial:
 		ctx, cancel := context.WithCancel(ctx)
-		st := &stream{cancel: cancel, out: make(chan *pb.CommandsRequest, outbox)}
+		st := &stream{cancel: cancel, out: make(chan *pb.CommandsRequest, outbox), hangup: make(chan struct{})}
 		s.mu.Lock()
 		s.open[a.Stream] = st
 		s.mu.Unlock()
@@ -82,9 +87,22 @@ func (s *Streams) Do(ctx context.Context, a PushAction) {
 			}
 		}
 	case Hangup:
-		if st := s.find(a.Stream); st != nil {
-			st.cancel()
-		}
+		s.hangUp(a.Stream)
+	}
+}
+
+// hangUp ends a stream such that what was sent on it has arrived when it is
+// closed, or never will: the broker is given a moment to read to the end.
+func (s *Streams) hangUp(id StreamID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch st := s.open[id]; {
+	case st == nil:
+	case st.spoken:
+		st.spoken = false
+		close(st.hangup)
+	default:
+		st.cancel()
 	}
 }
 
@@ -120,6 +138,9 @@ func (s *Streams) run(ctx context.Context, d Dial, st *stream) error {
 	if err != nil {
 		return fmt.Errorf("dial broker %d at %s: %w", d.Stream.Broker, d.Address, err)
 	}
+	s.mu.Lock()
+	st.spoken = true
+	s.mu.Unlock()
 	s.post(Opened{d.Stream, hello})
 	var sending sync.WaitGroup
 	var sendErr error
@@ -158,6 +179,14 @@ func (s *Streams) send(ctx context.Context, call pb.CommandService_CommandsClien
 	for {
 		select {
 		case <-ctx.Done():
+			return nil
+		case <-st.hangup:
+			_ = call.CloseSend() // it fails on a stream that has ended
+			select {
+			case <-ctx.Done():
+			case <-time.After(farewell):
+				st.cancel()
+			}
 			return nil
 		case r := <-st.out:
 			if !s.allowed() {
