@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/controllerd/controllerd/cluster"
+	"github.com/controllerd/controllerd/epoch"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 )
 
@@ -145,6 +146,20 @@ func (w *world) seated(least cluster.Epoch, within time.Duration) (id string) {
 		return claim.Epoch >= least
 	})
 	return id
+}
+
+// seatTo brings the seat to a daemon, if it is not there: one with a short
+// lease may have lost it to a busy machine.
+func (w *world) seatTo(id string) epoch.Claim {
+	w.t.Helper()
+	for range 20 {
+		if claim, who := w.seat(); who == id {
+			return claim
+		}
+		w.resign()
+	}
+	w.t.Fatalf("%s does not get the seat", id)
+	return epoch.Claim{}
 }
 
 // obeyed waits until every live broker has accepted a command of an epoch.
