@@ -4,7 +4,7 @@
 SEEDS ?= 300
 TIMEOUT ?= 30m
 # How long each fuzz target runs.
-FOR ?= 5s
+FOR ?= 10s
 
 GENERATORS := bin/tools/buf bin/tools/protoc-gen-go bin/tools/protoc-gen-go-grpc
 
