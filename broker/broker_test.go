@@ -27,12 +27,12 @@ func TestValidate(t *testing.T) {
 	if err := good.withDefaults().Validate(); err != nil {
 		t.Error(err)
 	}
-	bad := Config{ID: -1, Daemons: []string{"d", ""}, Endpoints: []Endpoint{{Listener: "x"}}, SessionTTL: -1}
+	bad := Config{ID: -1, Daemons: []string{"d", ""}, Endpoints: []Endpoint{{Listener: "x"}, {Listener: "\xff", Address: "a"}}, Rack: "\xff", SessionTTL: -1}
 	err := bad.Validate()
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, word := range []string{"ID", "NodeUUID", "Daemons[1]", "Endpoints[0]", "SessionTTL", "Handler"} {
+	for _, word := range []string{"ID", "NodeUUID", "Daemons[1]", "Endpoints[0]", "Endpoints[1]", "Rack", "SessionTTL", "Handler"} {
 		if !strings.Contains(err.Error(), word) {
 			t.Errorf("error does not mention %s: %v", word, err)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/grpc"
 
@@ -96,12 +97,15 @@ func (c Config) Validate() error {
 		}
 	}
 	fault(c.ID < 0, "ID is %d, want 0 or above", c.ID)
+	fault(!utf8.ValidString(c.NodeUUID), "NodeUUID %q is not UTF-8", c.NodeUUID)
+	fault(!utf8.ValidString(c.Rack), "Rack %q is not UTF-8", c.Rack)
 	fault(c.NodeUUID == "", "NodeUUID is empty: it binds the broker id to this node")
 	fault(len(c.Daemons) == 0, "Daemons is empty: the broker would find no cluster")
 	for i, d := range c.Daemons {
 		fault(d == "", "Daemons[%d] is empty", i)
 	}
 	for i, e := range c.Endpoints {
+		fault(!utf8.ValidString(e.Listener) || !utf8.ValidString(e.Address), "Endpoints[%d] is not UTF-8: %q and %q", i, e.Listener, e.Address)
 		fault(e.Listener == "" || e.Address == "", "Endpoints[%d] needs a listener and an address, has %q and %q", i, e.Listener, e.Address)
 	}
 	fault(c.SessionTTL < 0, "SessionTTL is %v, want more than 0", c.SessionTTL)

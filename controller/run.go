@@ -54,8 +54,8 @@ type Config struct {
 	// Compare is the interval of the check for changes that the watch has
 	// missed; 0 means CompareInterval.
 	Compare time.Duration
-	// Limits of what is created; the zero value means DefaultLimits.
-	Limits Limits
+	// Limits of what is created. nil: DefaultLimits.
+	Limits *Limits
 	// DialOptions are for the connections to brokers; none means plain text.
 	DialOptions []grpc.DialOption
 	Logger      *slog.Logger
@@ -80,8 +80,8 @@ func (c Config) Validate() error {
 	if c.LeaseTTL != 0 && c.LeaseTTL < MinLeaseTTL {
 		faults = append(faults, fmt.Errorf("lease TTL %v is below %v", c.LeaseTTL, MinLeaseTTL))
 	}
-	if err := c.Limits.validate(); err != nil {
-		faults = append(faults, err)
+	if c.Limits != nil {
+		faults = append(faults, c.Limits.Validate())
 	}
 	return errors.Join(faults...)
 }
@@ -153,8 +153,8 @@ func New(cfg Config) (*Controller, error) {
 	if cfg.Compare == 0 {
 		cfg.Compare = CompareInterval
 	}
-	if cfg.Limits == (Limits{}) {
-		cfg.Limits = DefaultLimits
+	if cfg.Limits == nil {
+		cfg.Limits = new(DefaultLimits)
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -176,7 +176,7 @@ func New(cfg Config) (*Controller, error) {
 			Version: cfg.Version, TTL: cfg.LeaseTTL, ClusterUUID: newUUID(), Rand: random,
 		},
 		Rand:     random,
-		Limits:   cfg.Limits,
+		Limits:   *cfg.Limits,
 		TakenOut: cfg.TakenOut,
 	})
 	return c, nil

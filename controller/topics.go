@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,13 +22,18 @@ type Limits struct {
 // DefaultLimits are those of a daemon that is not told otherwise.
 var DefaultLimits = Limits{PerTopic: 100_000, PerRequest: 200_000, PerCluster: 2_000_000}
 
-func (l Limits) validate() error {
-	for name, n := range map[string]int{"topic": l.PerTopic, "request": l.PerRequest, "cluster": l.PerCluster} {
+// Validate reports every limit that is negative.
+func (l Limits) Validate() error {
+	var faults []error
+	check := func(what string, n int) {
 		if n < 0 {
-			return fmt.Errorf("limit of partitions of a %s is %d", name, n)
+			faults = append(faults, fmt.Errorf("limit of partitions of a %s is %d, want 0 or more", what, n))
 		}
 	}
-	return nil
+	check("topic", l.PerTopic)
+	check("request", l.PerRequest)
+	check("cluster", l.PerCluster)
+	return errors.Join(faults...)
 }
 
 // createTopics decides a request for new topics, each by itself.

@@ -10,6 +10,7 @@ import (
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 	"github.com/controllerd/controllerd/rpc"
 	"github.com/controllerd/controllerd/store"
+	"github.com/controllerd/controllerd/store/memstore"
 )
 
 func remove(names ...string) rpc.DeleteTopics {
@@ -178,7 +179,18 @@ func TestLimitsAndDryRuns(t *testing.T) {
 	if n := len(b.l.im.Topics); n != 3 {
 		t.Errorf("%d topics", n)
 	}
-	if err := (Limits{PerTopic: -1}).validate(); err == nil {
+	if err := (Limits{PerTopic: -1}).Validate(); err == nil {
 		t.Error("a negative limit is valid")
+	}
+	cfg := Config{Store: memstore.New(), Cluster: "c", ID: "a", Endpoint: "h:1"}
+	for _, tc := range []struct{ given, want *Limits }{{nil, &DefaultLimits}, {new(Limits{}), new(Limits{})}} {
+		cfg.Limits = tc.given
+		c, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.loop.cfg.Limits; got != *tc.want {
+			t.Errorf("limits %v became %v", tc.given, got)
+		}
 	}
 }

@@ -5,12 +5,11 @@ import (
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 )
 
-// Limits of what callers may have stored, in bytes, so that no record comes
-// near the size that a transaction may have.
-const (
-	maxText      = 1024 // a name, an address, a reason
-	maxEndpoints = 64   // listeners of a broker
-)
+// MaxText is how many bytes a name, an address or a reason that is stored may
+// have, so that no record comes near the size that a transaction may have.
+const MaxText = 1024
+
+const maxEndpoints = 64 // listeners of a broker
 
 func bad(format string, args ...any) error {
 	return Error(cluster.InvalidRequest, nil, format, args...)
@@ -21,8 +20,8 @@ type text struct{ name, value string }
 
 func checkTexts(fields ...text) error {
 	for _, f := range fields {
-		if len(f.value) > maxText {
-			return bad("%s of %d bytes, want at most %d", f.name, len(f.value), maxText)
+		if len(f.value) > MaxText {
+			return bad("%s of %d bytes, want at most %d", f.name, len(f.value), MaxText)
 		}
 	}
 	return nil
@@ -39,7 +38,7 @@ func checkRegister(r *pb.RegisterRequest) error {
 		return bad("no node uuid")
 	case r.GetNonce() == "":
 		return bad("no nonce")
-	case len(r.GetControlAddress()) <= maxText && !dialable(r.GetControlAddress()):
+	case len(r.GetControlAddress()) <= MaxText && !dialable(r.GetControlAddress()):
 		return bad("control address %q is not host:port", r.GetControlAddress())
 	case ttl != 0 && (ttl < MinSessionTTL.Milliseconds() || ttl > MaxSessionTTL.Milliseconds()):
 		return bad("session TTL of %d ms is not between %v and %v", ttl, MinSessionTTL, MaxSessionTTL)

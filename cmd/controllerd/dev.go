@@ -62,6 +62,11 @@ Without controllers and brokers it is etcd alone: its address goes to stdout.`,
 			if !changed("seed") {
 				cfg.Seed = rand.Uint64N(1_000_000)
 			}
+			for flag, d := range map[string]time.Duration{"lease-ttl": cfg.LeaseTTL, "session-ttl": cfg.SessionTTL, "restart-after": cfg.RestartAfter} {
+				if d == 0 { // to dev.Config it would mean the default
+					return usagef("--%s is 0, want more", flag)
+				}
+			}
 			return cfg.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
@@ -74,6 +79,7 @@ Without controllers and brokers it is etcd alone: its address goes to stdout.`,
 	f.IntVar(&cfg.Topics, "topics", 4, "number of topics")
 	f.IntVar(&cfg.Partitions, "partitions", 12, "number of partitions of each topic")
 	f.IntVar(&cfg.ReplicationFactor, "replication-factor", 3, "number of replicas of each partition, at most as many as there are brokers")
+	addLimitFlags(f, &cfg.Limits)
 	f.DurationVar(&cfg.LeaseTTL, "lease-ttl", controller.MinLeaseTTL, "how long the seat outlives a silent daemon")
 	f.DurationVar(&cfg.SessionTTL, "session-ttl", rpc.MinSessionTTL, "how long a silent broker counts as live")
 	f.DurationVar(&cfg.For, "for", 0, "how long to run, once everything is up (default: until Ctrl-C)")

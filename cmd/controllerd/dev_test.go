@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"io"
@@ -181,6 +182,13 @@ func TestDevUsage(t *testing.T) {
 		"--for never":                       {"invalid argument \"never\""},
 		"--lease-ttl 1s":                    {"--lease-ttl is 1s"},
 		"--cluster A":                       {`cluster name "A"`},
+		"--etcd-listen nonsense":            {`--etcd-listen "nonsense" is not host:port`},
+		"--etcd-listen 127.0.0.1:70000":     {"is not host:port"},
+		"--session-ttl 0s":                  {"--session-ttl is 0"},
+		"--partitions 100001":               {"exceed --max-partitions-per-topic 100000", "exceed --max-partitions-per-request 200000"},
+		"--max-partitions 10":               {"--topics 4 of --partitions 12 exceed --max-partitions 10"},
+		"--max-partitions-per-request -1":   {"limit of partitions of a request is -1"},
+		"--seed -1":                         {`invalid argument "-1" for "--seed"`},
 		"-o xml":                            {"want one of table, json, yaml"},
 		"--no-such-flag":                    {"unknown flag: --no-such-flag"},
 		"now":                               {`unexpected argument "now"`},
@@ -197,6 +205,45 @@ func TestDevUsage(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestDevLimits: the limits of dev are those of its daemons.
+func TestDevLimits(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	out, in := io.Pipe()
+	code := make(chan int, 1)
+	args := "dev --controllers 1 --brokers 1 --topics 0 --max-partitions-per-topic 5 --max-partitions-per-request 7 --max-partitions 9"
+	go func() {
+		code <- run(ctx, strings.Fields(args), io.Discard, in)
+		_ = in.Close()
+	}()
+	var address string
+	lines := bufio.NewScanner(out)
+	for lines.Scan() && !strings.Contains(lines.Text(), "ready after") {
+		if _, at, ok := strings.Cut(lines.Text(), "controller c1 at "); ok {
+			address = at
+		}
+	}
+	go func() { _, _ = io.Copy(io.Discard, out) }()
+	for _, tt := range []struct {
+		names, partitions, refusal string
+	}{
+		{"a", "6", "POLICY_VIOLATION: 6 partitions, the limit of a topic is 5"},
+		{"a b", "4", "POLICY_VIOLATION: the request asks for 8 partitions, the limit is 7"},
+		{"a", "5", ""},
+		{"b", "5", "POLICY_VIOLATION: the cluster has 5 partitions, with 5 more it would exceed its limit of 9"},
+	} {
+		r := cli(append(strings.Fields("topic create "+tt.names), "--partitions", tt.partitions, "--replication-factor", "1", "--server", address)...)
+		if tt.refusal == "" {
+			r.want(t, exitOK)
+		} else if r.want(t, exitFailed); !strings.HasPrefix(r.stderr, "Error: "+tt.refusal+"\n") {
+			t.Errorf("%s: %s, want %s", tt.names, r.stderr, tt.refusal)
+		}
+	}
+	cancel()
+	if c := <-code; c != exitOK {
+		t.Errorf("exit code %d", c)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/controllerd/controllerd/controller"
 	"github.com/controllerd/controllerd/rpc"
@@ -51,11 +52,16 @@ milliseconds. SIGTERM gives up the seat in order.`,
 	f.StringVar(&cfg.listen, "listen", "127.0.0.1:7070", "address of the gRPC services")
 	f.StringVar(&cfg.advertise, "advertise", "", "address at which brokers and other daemons reach it (default: the listen address, with the host's name for all addresses)")
 	f.DurationVar(&cfg.leaseTTL, "lease-ttl", controller.DefaultLeaseTTL, "how long the seat outlives a silent daemon, at least 2s")
-	cfg.limits = controller.DefaultLimits
-	f.IntVar(&cfg.limits.PerTopic, "max-partitions-per-topic", cfg.limits.PerTopic, "limit of partitions of a new topic, 0: none")
-	f.IntVar(&cfg.limits.PerRequest, "max-partitions-per-request", cfg.limits.PerRequest, "limit of partitions of one request to create topics, 0: none")
-	f.IntVar(&cfg.limits.PerCluster, "max-partitions", cfg.limits.PerCluster, "partitions of the cluster above which no topic is created, 0: no limit")
+	addLimitFlags(f, &cfg.limits)
 	return cmd
+}
+
+// addLimitFlags gives a command the flags for what may be created.
+func addLimitFlags(f *pflag.FlagSet, l *controller.Limits) {
+	*l = controller.DefaultLimits
+	f.IntVar(&l.PerTopic, "max-partitions-per-topic", l.PerTopic, "limit of partitions of a new topic, 0: none")
+	f.IntVar(&l.PerRequest, "max-partitions-per-request", l.PerRequest, "limit of partitions of one request to create topics, 0: none")
+	f.IntVar(&l.PerCluster, "max-partitions", l.PerCluster, "partitions of the cluster above which no topic is created, 0: no limit")
 }
 
 // noArgs refuses arguments as a wrong usage.
@@ -133,7 +139,7 @@ func (cfg serveConfig) controller(s store.Store, listen string) controller.Confi
 		Endpoint: cmp.Or(cfg.advertise, net.JoinHostPort(host, port)),
 		Version:  buildVersion().Version,
 		LeaseTTL: cfg.leaseTTL,
-		Limits:   cfg.limits,
+		Limits:   &cfg.limits,
 	}
 }
 

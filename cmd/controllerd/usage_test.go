@@ -75,6 +75,10 @@ func TestServeFaults(t *testing.T) {
 			"dial etcd: endpoint 1 has a user name in it, which etcd ignores", "lease TTL -5s is below 2s",
 		}},
 		{"--id a\xff", []string{`id "a\xff": want 1 to 255 of letters, digits, '.', '_' and '-'`}},
+		{"--max-partitions-per-topic -1 --max-partitions-per-request -2 --max-partitions -3", []string{
+			"limit of partitions of a topic is -1, want 0 or more", "limit of partitions of a request is -2, want 0 or more",
+			"limit of partitions of a cluster is -3, want 0 or more",
+		}},
 		{"--advertise :0", []string{`advertised address ":0" is not host:port`}},
 	} {
 		r := cli(append([]string{"serve"}, strings.Fields(tt.args)...)...).want(t, exitUsage)

@@ -26,32 +26,50 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestBadUsage(t *testing.T) {
 	for args, want := range map[string]string{
-		"":                                       "--id is required",
-		"--id 1":                                 "--daemons is required",
-		"--id x --daemons d:1":                   "invalid value \"x\"",
-		"--id 3000000000 --daemons d:1":          "out of range, want 0 to 2147483647",
-		"--id -1 --daemons d:1":                  "out of range",
-		"--id 1 --daemons d:1,e":                 "--daemons: \"e\" is no address, want host:port",
-		"--id 1 --daemons :1":                    "want host:port",
-		"--id 1 --daemons d:0":                   "want host:port",
-		"--id 1 --daemons d:70000":               "want host:port",
-		"--id 1 --daemons d:1 --delay t/0=-1s":   "-1s is negative",
-		"--id 1 --daemons ,":                     "--daemons is required",
-		"--id 1 --daemons d:1 y":                 "unexpected argument \"y\"",
-		"--id 1 --daemons d:1 --delay t/0":       "want topic/partition=duration",
-		"--id 1 --daemons d:1 --delay t/0=x":     "invalid duration",
-		"--id 1 --daemons d:1 --delay t=1s":      "want topic/partition",
-		"--id 1 --daemons d:1 --hang t/-1":       "want topic/partition",
-		"--id 1 --daemons d:1 --fail a*b/1":      "topic name",
-		"--id 1 --daemons d:1 --session-ttl 0s":  "must be above 0",
-		"--id 1 --daemons d:1 --listen nonsense": "listen for commands",
-		"--id 1 --daemons d:1 --data-listen x":   "listen for data",
-		"--id 1 --daemons d:1 --data-handlers 0": "must be above 0",
-		"--id 1 --daemons d:1 --log /nowhere/x":  "open log of commands",
-		"--unknown":                              "not defined: -unknown",
+		"":                                                              "--id is required",
+		"--id 1":                                                        "--daemons is required",
+		"--id x --daemons d:1":                                          "invalid value \"x\"",
+		"--id 3000000000 --daemons d:1":                                 "out of range, want 0 to 2147483647",
+		"--id -1 --daemons d:1":                                         "out of range",
+		"--id 1 --daemons d:1,e":                                        "--daemons: \"e\" is no address, want host:port",
+		"--id 1 --daemons :1":                                           "want host:port",
+		"--id 1 --daemons d:0":                                          "want host:port",
+		"--id 1 --daemons d:70000":                                      "want host:port",
+		"--id 1 --daemons d:1 --delay t/0=-1s":                          "-1s is negative",
+		"--id 1 --daemons ,":                                            "--daemons is required",
+		"--id 1 --daemons d:1 y":                                        "unexpected argument \"y\"",
+		"--id 1 --daemons d:1 --delay t/0":                              "want topic/partition=duration",
+		"--id 1 --daemons d:1 --delay t/0=x":                            "invalid duration",
+		"--id 1 --daemons d:1 --delay t=1s":                             "want topic/partition",
+		"--id 1 --daemons d:1 --hang t/-1":                              "want topic/partition",
+		"--id 1 --daemons d:1 --fail a*b/1":                             "topic name",
+		"--id 1 --daemons d:1 --session-ttl 0s":                         "--session-ttl is 0s, want 4s to 1m0s",
+		"--id 1 --daemons d:1 --session-ttl 61s":                        "--session-ttl is 1m1s, want 4s to 1m0s",
+		"--id 1 --daemons d:1 --listen nonsense":                        "--listen: \"nonsense\" is no address",
+		"--id 1 --daemons d:1 --data-listen x":                          "--data-listen: \"x\" is no address",
+		"--id 1 --daemons d:1 --advertise h:0":                          "--advertise: \"h:0\" is no address",
+		"--id 1 --daemons d:1 --data-advertise h":                       "--data-advertise: \"h\" is no address",
+		"--id 1 --daemons d:1 --rack \xff":                              "--rack \"\\xff\" is not UTF-8",
+		"--id 1 --daemons d:1 --node-uuid " + strings.Repeat("x", 1025): "--node-uuid has 1025 bytes, want at most 1024",
+		"--id 1 --daemons d:1 --data-handlers 0":                        "--data-handlers is 0, want 1 to 10000",
+		"--id 1 --daemons d:1 --data-handlers 99999999":                 "--data-handlers is 99999999, want 1 to 10000",
+		"--id 1 --daemons d:1 --data-queue 99999999":                    "--data-queue is 99999999, want 1 to 1000000",
+		"--id 1 --daemons d:1 --data-delay -1s":                         "--data-delay is -1s, want 0 or more",
+		"--id 1 --daemons d:1 --caught-up-after 0s":                     "--caught-up-after is 0s, want more than 0",
+		"--unknown": "not defined: -unknown",
 	} {
 		var stderr bytes.Buffer
-		if code := run(t.Context(), strings.Fields(args), io.Discard, &stderr); code == 0 || !strings.Contains(stderr.String(), want) {
+		if code := run(t.Context(), strings.Fields(args), io.Discard, &stderr); code != 2 || !strings.Contains(stderr.String(), want) {
+			t.Errorf("%q: exit code %d and\n%swant a mention of %q", args, code, stderr.String(), want)
+		}
+	}
+	for args, want := range map[string]string{ // what only the system can tell
+		"--id 1 --daemons d:1 --log /nowhere/x":          "open log of commands",
+		"--id 1 --daemons d:1 --listen 192.0.2.1:1":      "listen for commands",
+		"--id 1 --daemons d:1 --data-listen 192.0.2.1:1": "listen for data",
+	} {
+		var stderr bytes.Buffer
+		if code := run(t.Context(), strings.Fields(args), io.Discard, &stderr); code != 1 || !strings.Contains(stderr.String(), want) {
 			t.Errorf("%q: exit code %d and\n%swant a mention of %q", args, code, stderr.String(), want)
 		}
 	}

@@ -10,15 +10,18 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
 	"github.com/controllerd/controllerd/broker"
 	"github.com/controllerd/controllerd/cluster"
 	"github.com/controllerd/controllerd/internal/demobroker"
+	"github.com/controllerd/controllerd/rpc"
 )
 
 // options are what the flags say.
@@ -83,13 +86,46 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	if len(o.broker.Daemons) == 0 {
 		faults = append(faults, errors.New("--daemons is required"))
 	}
-	if o.caughtUpAfter <= 0 || o.broker.SessionTTL <= 0 {
-		faults = append(faults, errors.New("--caught-up-after and --session-ttl must be above 0"))
+	return o, errors.Join(append(faults, o.check()...)...)
+}
+
+// What one process can still run.
+const (
+	maxHandlers = 10_000
+	maxQueue    = 1_000_000
+)
+
+// check reports every value that is out of range, or that no daemon accepts.
+func (o *options) check() []error {
+	var faults []error
+	fault := func(wrong bool, format string, args ...any) {
+		if wrong {
+			faults = append(faults, fmt.Errorf(format, args...))
+		}
 	}
-	if o.data.handlers <= 0 || o.data.queue <= 0 || o.data.delay < 0 {
-		faults = append(faults, errors.New("--data-handlers and --data-queue must be above 0, --data-delay not below"))
+	for flag, address := range map[string]string{"listen": o.broker.ControlListen, "data-listen": o.data.listen} {
+		_, port, err := net.SplitHostPort(address)
+		_, bad := strconv.ParseUint(port, 10, 16)
+		fault(err != nil || bad != nil, "--%s: %q is no address, want host:port", flag, address)
 	}
-	return o, errors.Join(faults...)
+	for flag, address := range map[string]string{"advertise": o.broker.AdvertiseControl, "data-advertise": o.dataAdvertise} {
+		if address != "" {
+			err := checkAddress(address)
+			fault(err != nil, "--%s: %w", flag, err)
+		}
+	}
+	for flag, text := range map[string]string{"node-uuid": o.broker.NodeUUID, "rack": o.broker.Rack} {
+		fault(!utf8.ValidString(text), "--%s %q is not UTF-8", flag, text)
+		fault(len(text) > rpc.MaxText, "--%s has %d bytes, want at most %d", flag, len(text), rpc.MaxText)
+	}
+	ttl := o.broker.SessionTTL
+	fault(ttl < rpc.MinSessionTTL || ttl > rpc.MaxSessionTTL, "--session-ttl is %v, want %v to %v", ttl, rpc.MinSessionTTL, rpc.MaxSessionTTL)
+	fault(o.caughtUpAfter <= 0, "--caught-up-after is %v, want more than 0", o.caughtUpAfter)
+	fault(o.data.handlers < 1 || o.data.handlers > maxHandlers, "--data-handlers is %d, want 1 to %d", o.data.handlers, maxHandlers)
+	fault(o.data.queue < 1 || o.data.queue > maxQueue, "--data-queue is %d, want 1 to %d", o.data.queue, maxQueue)
+	fault(o.data.delay < 0, "--data-delay is %v, want 0 or more", o.data.delay)
+	slices.SortFunc(faults, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return faults
 }
 
 // noID is the id before one is given.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"strconv"
 	"time"
 
@@ -40,6 +41,9 @@ type Config struct {
 	Listen string
 
 	Controllers, Brokers, Topics, Partitions, ReplicationFactor int
+
+	// Limits of what is created; each 0: none.
+	Limits controller.Limits
 
 	// LeaseTTL is that of daemons, SessionTTL that of brokers.
 	LeaseTTL, SessionTTL time.Duration
@@ -107,6 +111,9 @@ func (c Config) Validate() error {
 	if err := cluster.ValidateName(c.Cluster); err != nil {
 		faults = append(faults, err)
 	}
+	_, port, err := net.SplitHostPort(c.EtcdListen)
+	_, noPort := strconv.ParseUint(port, 10, 16)
+	fault(err != nil || noPort != nil, "--etcd-listen %q is not host:port", c.EtcdListen)
 	between := func(flag string, n, least, most int) {
 		fault(n < least || n > most, "%s is %d, want %d to %d", flag, n, least, most)
 	}
@@ -118,6 +125,10 @@ func (c Config) Validate() error {
 		fault(c.ReplicationFactor < 1, "--replication-factor is %d, want 1 or more", c.ReplicationFactor)
 		fault(c.Brokers >= 0 && c.ReplicationFactor > c.Brokers, "--replication-factor %d needs as many brokers, --brokers is %d", c.ReplicationFactor, c.Brokers)
 	}
+	if err := c.Limits.Validate(); err != nil {
+		faults = append(faults, err)
+	}
+	c.checkLimits(fault)
 	fault(c.Controllers == 0 && c.Brokers > 0, "--brokers %d without --controllers: nobody would register them", c.Brokers)
 	fault(c.LeaseTTL < controller.MinLeaseTTL, "--lease-ttl is %v, want %v or more", c.LeaseTTL, controller.MinLeaseTTL)
 	fault(c.SessionTTL < rpc.MinSessionTTL || c.SessionTTL > rpc.MaxSessionTTL,
@@ -133,6 +144,19 @@ func (c Config) Validate() error {
 	kills("--kill-active-every", c.KillActiveEvery, c.Controllers, "controllers")
 	kills("--kill-broker-every", c.KillBrokerEvery, c.Brokers, "brokers")
 	return errors.Join(faults...)
+}
+
+// checkLimits reports limits that would keep the topics from being created.
+func (c Config) checkLimits(fault func(wrong bool, format string, args ...any)) {
+	if c.Topics < 1 || c.Partitions < 1 {
+		return
+	}
+	exceeded := func(flag string, limit, n int) {
+		fault(limit > 0 && n > limit, "--topics %d of --partitions %d exceed %s %d", c.Topics, c.Partitions, flag, limit)
+	}
+	exceeded("--max-partitions-per-topic", c.Limits.PerTopic, c.Partitions)
+	exceeded("--max-partitions-per-request", c.Limits.PerRequest, c.Topics*c.Partitions)
+	exceeded("--max-partitions", c.Limits.PerCluster, c.Topics*c.Partitions)
 }
 
 // rest is how long before the end the last victim dies.

@@ -61,7 +61,7 @@ func (p *parts) startDaemon(id, listen string) error {
 	}
 	cfg := localcluster.DaemonConfig{
 		ID: id, Cluster: p.cfg.Cluster, EtcdEndpoints: []string{p.etcd}, Listen: listen,
-		LeaseTTL: p.cfg.LeaseTTL, Version: p.cfg.Version, Logger: p.cfg.Logger, DialOptions: p.dialOptions(),
+		Limits: &p.cfg.Limits, LeaseTTL: p.cfg.LeaseTTL, Version: p.cfg.Version, Logger: p.cfg.Logger, DialOptions: p.dialOptions(),
 	}
 	d, err := localcluster.StartDaemon(cfg)
 	if errors.Is(err, syscall.EADDRINUSE) {

@@ -26,6 +26,7 @@ type DaemonConfig struct {
 	Advertise     string        // default: the listen address
 	LeaseTTL      time.Duration // default: the shortest
 	Compare       time.Duration
+	Limits        *controller.Limits // default: those of serve
 	Version       string
 	Logger        *slog.Logger
 	DialOptions   []grpc.DialOption             // to brokers
@@ -73,7 +74,7 @@ func StartDaemon(cfg DaemonConfig) (*Daemon, error) {
 	}
 	c, err := controller.New(controller.Config{
 		Store: s, Cluster: cfg.Cluster, ID: cfg.ID, Endpoint: cfg.Advertise, Version: cfg.Version,
-		LeaseTTL: cfg.LeaseTTL, Compare: cfg.Compare, Logger: cfg.Logger, DialOptions: cfg.DialOptions, TakenOut: cfg.TakenOut,
+		LeaseTTL: cfg.LeaseTTL, Compare: cfg.Compare, Limits: cfg.Limits, Logger: cfg.Logger, DialOptions: cfg.DialOptions, TakenOut: cfg.TakenOut,
 	})
 	if err != nil {
 		return nil, errors.Join(err, listener.Close(), client.Close())
