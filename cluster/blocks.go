@@ -8,7 +8,7 @@ import (
 // KnownBrokers are the ids of all brokers that any key names, even if it is
 // unreadable, in order.
 func (im *Image) KnownBrokers() []BrokerID {
-	ids := slices.Concat(slices.Collect(maps.Keys(im.Brokers)), slices.Collect(maps.Keys(im.Nodes)), slices.Collect(maps.Keys(im.hosted)))
+	ids := slices.Concat(slices.Collect(maps.Keys(im.Brokers)), slices.Collect(maps.Keys(im.Nodes)), slices.Collect(maps.Keys(im.hosted.on)))
 	for key := range im.Faults {
 		if p, err := im.Keys.parse(key); err == nil && (p.kind == keyBroker || p.kind == keyNode) {
 			ids = append(ids, p.id)

@@ -160,8 +160,8 @@ func dump(im *Image) string {
 			line("block %s %d of %v at %d %x", id, n, x.ID, x.ModRev, x.Encode())
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(im.hosted)) {
-		line("hosted on %d by %d blocks", id, len(im.hosted[id]))
+	for _, id := range slices.Sorted(maps.Keys(im.hosted.on)) {
+		line("hosted on %d by %d blocks", id, len(im.hosted.of(id)))
 		im.Hosted(id, func(t *Topic, id PartitionID, p *Partition) { line("  %s %v %s", t.Name, id, short(p)) })
 	}
 	for _, f := range im.SortedFaults() {

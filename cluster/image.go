@@ -38,7 +38,7 @@ type Image struct {
 	maxEpoch Epoch     // the highest seen in any key, ever
 	keys     map[string]keyRevs
 	byID     map[TopicID]*topicBlocks
-	hosted   map[BrokerID]map[BlockID]struct{}
+	hosted   hostIndex
 }
 
 type keyRevs struct{ create, mod store.Rev }
@@ -62,7 +62,7 @@ func NewImage(keys Keys) *Image {
 		Faults:     map[string]Fault{},
 		keys:       map[string]keyRevs{},
 		byID:       map[TopicID]*topicBlocks{},
-		hosted:     map[BrokerID]map[BlockID]struct{}{},
+		hosted:     newHostIndex(),
 	}
 }
 

@@ -490,7 +490,7 @@ func TestWithLeavesTheOld(t *testing.T) {
 		t.Error("the old block changed")
 	}
 	for i := range int32(3) {
-		if next.Partition(i) != p {
+		if !next.Partition(i).equal(p) {
 			t.Errorf("partition %d is %v", i, next.Partition(i))
 		}
 	}

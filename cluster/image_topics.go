@@ -58,21 +58,16 @@ func (im *Image) Partitions(t *Topic, visit func(PartitionID, *Partition)) {
 // Hosted visits the readable visible partitions that have a replica on the
 // broker, in order.
 func (im *Image) Hosted(broker BrokerID, visit func(*Topic, PartitionID, *Partition)) {
-	blocks := make([]BlockID, 0, len(im.hosted[broker]))
-	for id := range im.hosted[broker] {
-		blocks = append(blocks, id)
-	}
-	slices.SortFunc(blocks, func(a, b BlockID) int {
-		return PartitionID(a).Compare(PartitionID(b))
-	})
-	for _, id := range blocks {
+	for _, id := range im.hosted.of(broker) {
 		t := im.byID[id.Topic]
 		if t.topic == nil {
 			continue
 		}
-		for _, n := range t.blocks[id.Index].partitions {
-			if p := im.Partition(PartitionID{id.Topic, n.index}); p != nil && slices.Contains(p.Replicas, broker) {
-				visit(t.topic, PartitionID{id.Topic, n.index}, p)
+		block, size, made := t.blocks[id.Index], t.topic.BlockSize(), t.topic.Made()
+		for i := range block.partitions {
+			p := &block.partitions[i]
+			if p.index < made && p.index/size == id.Index && slices.Contains(p.Replicas, broker) {
+				visit(t.topic, PartitionID{id.Topic, p.index}, p)
 			}
 		}
 	}
@@ -178,13 +173,13 @@ func (im *Image) applyBlock(id BlockID, c store.Change, events []Event) ([]Event
 	if !c.Deleted {
 		block, err = decodeBlock(id, c.KV)
 	}
-	im.index(old, block)
+	im.hosted.change(old, block)
 	if block == nil {
 		delete(t.blocks, id.Index)
 	} else {
 		t.blocks[id.Index] = block
-		for _, n := range block.partitions {
-			im.maxEpoch = max(im.maxEpoch, n.partition.ControllerEpoch)
+		for i := range block.partitions {
+			im.maxEpoch = max(im.maxEpoch, block.partitions[i].ControllerEpoch)
 		}
 	}
 	if t.topic != nil {
@@ -200,54 +195,6 @@ func (im *Image) applyBlock(id BlockID, c store.Change, events []Event) ([]Event
 	}
 	im.forget(id.Topic)
 	return events, err
-}
-
-// index keeps the blocks by hosting broker.
-func (im *Image) index(old, block *Block) {
-	if old.sameHosts(block) {
-		return
-	}
-	hosts := block.hosts()
-	for b := range old.hosts() {
-		if !hosts[b] {
-			delete(im.hosted[b], old.ID)
-			if len(im.hosted[b]) == 0 {
-				delete(im.hosted, b)
-			}
-		}
-	}
-	for b := range hosts {
-		if im.hosted[b] == nil {
-			im.hosted[b] = map[BlockID]struct{}{}
-		}
-		im.hosted[b][block.ID] = struct{}{}
-	}
-}
-
-// sameHosts reports whether no replica has moved, which is so in most changes.
-func (b *Block) sameHosts(c *Block) bool {
-	if b == nil || c == nil || len(b.partitions) != len(c.partitions) {
-		return false
-	}
-	for i := range b.partitions {
-		if !slices.Equal(b.partitions[i].partition.Replicas, c.partitions[i].partition.Replicas) {
-			return false
-		}
-	}
-	return true
-}
-
-func (b *Block) hosts() map[BrokerID]bool {
-	out := map[BrokerID]bool{}
-	if b == nil {
-		return out
-	}
-	for _, n := range b.partitions {
-		for _, r := range n.partition.Replicas {
-			out[r] = true
-		}
-	}
-	return out
 }
 
 func (p *Partition) equal(q *Partition) bool {

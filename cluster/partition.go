@@ -5,33 +5,34 @@ import (
 	"math"
 	"slices"
 
-	"google.golang.org/protobuf/proto"
-
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 	"github.com/controllerd/controllerd/store"
 )
 
 // Partition is the record of one partition: its assignment and its state. It
-// is never changed in place: a change is a new value.
+// is never changed in place: a change is a new value. Its slices are shared
+// with other partitions.
+//
+// There may be millions of them, 16 in an array: at 168 bytes each that array
+// is exactly one of the sizes that the allocator has.
 type Partition struct {
 	Replicas []BrokerID // in order of preference, not empty, no duplicates
 	Adding   []BrokerID
 	Removing []BrokerID
 	Target   []BrokerID
-	Leader   BrokerID   // in ISR, or NoLeader
-	ISR      []BrokerID // not empty, within Replicas
+	ISR      []BrokerID // not empty, within Replicas; may be the same slice
 
+	ControllerEpoch Epoch    // of the term that wrote it
+	Leader          BrokerID // in ISR, or NoLeader
 	LeaderEpoch     LeaderEpoch
 	PartitionEpoch  PartitionEpoch
-	ControllerEpoch Epoch // of the term that wrote it
 	Recovery        pb.RecoveryState
 	Cause           pb.ChangeCause
+	index           int32 // in its topic; set in a Block only
 	ChangedMs       int64 // wall clock of the writer, for people only
 	// Decided is the revision of the image that the record was decided from. A
 	// replica whose broker epoch is higher has restarted since.
 	Decided store.Rev
-
-	unknown []byte // fields of a newer version
 }
 
 // Clone is a copy that shares nothing.
@@ -88,7 +89,7 @@ func within(ids, all []BrokerID) bool {
 
 // Record is the partition as it is stored and sent.
 func (p *Partition) Record(index int32) *pb.PartitionRecord {
-	r := &pb.PartitionRecord{
+	return &pb.PartitionRecord{
 		Partition:       index,
 		Replicas:        WireIDs(p.Replicas),
 		Adding:          WireIDs(p.Adding),
@@ -104,8 +105,6 @@ func (p *Partition) Record(index int32) *pb.PartitionRecord {
 		ChangedMs:       p.ChangedMs,
 		DecidedRevision: int64(p.Decided),
 	}
-	r.ProtoReflect().SetUnknown(p.unknown)
-	return r
 }
 
 // State is the partition as a command carries it. isNew allows the broker to
@@ -123,25 +122,6 @@ func (p *Partition) State(index int32, isNew bool) *pb.PartitionState {
 		IsNew:           isNew,
 		Recovery:        p.Recovery,
 		ControllerEpoch: int64(p.ControllerEpoch),
-	}
-}
-
-func partitionOf(r *pb.PartitionRecord) Partition {
-	return Partition{
-		Replicas:        BrokerIDs(r.GetReplicas()),
-		Adding:          BrokerIDs(r.GetAdding()),
-		Removing:        BrokerIDs(r.GetRemoving()),
-		Target:          BrokerIDs(r.GetTarget()),
-		Leader:          BrokerID(r.GetLeader()),
-		ISR:             BrokerIDs(r.GetIsr()),
-		LeaderEpoch:     LeaderEpoch(r.GetLeaderEpoch()),
-		PartitionEpoch:  PartitionEpoch(r.GetPartitionEpoch()),
-		ControllerEpoch: Epoch(r.GetControllerEpoch()),
-		Recovery:        r.GetRecovery(),
-		Cause:           r.GetCause(),
-		ChangedMs:       r.GetChangedMs(),
-		Decided:         store.Rev(r.GetDecidedRevision()),
-		unknown:         r.ProtoReflect().GetUnknown(),
 	}
 }
 
@@ -167,100 +147,4 @@ func BrokerIDs(ids []int32) []BrokerID {
 		out[i] = BrokerID(id)
 	}
 	return out
-}
-
-// DefaultBlockSize is how many partition records share a key.
-const DefaultBlockSize = 16
-
-// BlockOf names the block that holds a partition.
-func BlockOf(p PartitionID, blockSize int32) BlockID {
-	return BlockID{Topic: p.Topic, Index: p.Index / blockSize}
-}
-
-// Block is the value of one key under `partitions/`.
-type Block struct {
-	ID         BlockID
-	ModRev     store.Rev
-	partitions []numbered // in order of index
-	unknown    []byte
-}
-
-type numbered struct {
-	index     int32
-	partition *Partition
-}
-
-// Partition is the record of one partition, nil if the block has none.
-func (b *Block) Partition(index int32) *Partition {
-	if b == nil {
-		return nil
-	}
-	i, ok := slices.BinarySearchFunc(b.partitions, index, func(n numbered, x int32) int { return int(n.index) - int(x) })
-	if !ok {
-		return nil
-	}
-	return b.partitions[i].partition
-}
-
-// With is the block with some records put in or replaced. b may be nil: a
-// block that does not exist yet.
-func (b *Block) With(changes map[int32]*Partition) *Block {
-	out := &Block{}
-	if b != nil {
-		out.ID, out.unknown, out.partitions = b.ID, b.unknown, slices.Clone(b.partitions)
-	}
-	for index, p := range changes {
-		i, ok := slices.BinarySearchFunc(out.partitions, index, func(n numbered, x int32) int { return int(n.index) - int(x) })
-		if ok {
-			out.partitions[i].partition = p
-		} else {
-			out.partitions = slices.Insert(out.partitions, i, numbered{index, p})
-		}
-	}
-	return out
-}
-
-// Encode is the block's value.
-func (b *Block) Encode() []byte {
-	m := &pb.PartitionBlock{Partitions: make([]*pb.PartitionRecord, len(b.partitions))}
-	for i, n := range b.partitions {
-		m.Partitions[i] = n.partition.Record(n.index)
-	}
-	m.ProtoReflect().SetUnknown(b.unknown)
-	return Encode(m)
-}
-
-func decodeBlock(id BlockID, kv store.KV) (*Block, error) {
-	var m pb.PartitionBlock
-	if err := proto.Unmarshal(kv.Value, &m); err != nil {
-		return nil, fmt.Errorf("decode block: %w", err)
-	}
-	if len(m.GetPartitions()) == 0 {
-		return nil, fmt.Errorf("decode block: no records")
-	}
-	b := &Block{ID: id, ModRev: kv.ModRev, unknown: m.ProtoReflect().GetUnknown()}
-	records := make([]Partition, len(m.GetPartitions()))
-	b.partitions = make([]numbered, len(records))
-	last := int32(-1)
-	for i, r := range m.GetPartitions() {
-		if r.GetPartition() <= last {
-			return nil, fmt.Errorf("decode block: partition %d out of order", r.GetPartition())
-		}
-		last = r.GetPartition()
-		records[i] = partitionOf(r)
-		if err := records[i].check(); err != nil {
-			return nil, fmt.Errorf("decode block: partition %d: %w", last, err)
-		}
-		b.partitions[i] = numbered{last, &records[i]}
-	}
-	return b, nil
-}
-
-// Encode is the stored form of a record.
-func Encode(m proto.Message) []byte {
-	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	if err != nil {
-		panic(fmt.Sprintf("encode %T: %v", m, err)) // only a string that is not UTF-8, which no caller lets in
-	}
-	return b
 }

@@ -13,6 +13,9 @@ type Machine struct {
 	im     *cluster.Image
 	due    agenda
 	topics map[cluster.TopicID]struct{}
+	// blank: no topic was visible, so that each partition that the next batch
+	// shows comes with an event of its own.
+	blank bool
 }
 
 // NewMachine makes the agenda of an image as it is. The caller applies batches
@@ -27,6 +30,7 @@ func NewMachine(im *cluster.Image) *Machine {
 // only at the partitions that the events concern, and at the image, not into
 // the events: more of them than needed do no harm.
 func (m *Machine) Observe(events []cluster.Event) {
+	defer func() { m.blank = len(m.im.Topics) == 0 }()
 	for _, e := range events {
 		switch e := e.(type) {
 		case cluster.BrokerUp:
@@ -79,6 +83,9 @@ func (m *Machine) Topics() []*cluster.Topic {
 }
 
 func (m *Machine) reviewHosted(id cluster.BrokerID) {
+	if m.blank {
+		return
+	}
 	m.im.Hosted(id, func(_ *cluster.Topic, id cluster.PartitionID, _ *cluster.Partition) {
 		m.due.set(id, m.owes(id))
 	})
@@ -120,7 +127,7 @@ func (m *Machine) Reset() int {
 			differ++
 		}
 	}
-	m.due = fresh
+	m.due, m.blank = fresh, len(m.im.Topics) == 0
 	return differ
 }
 

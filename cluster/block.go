@@ -1,0 +1,79 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/controllerd/controllerd/store"
+)
+
+// DefaultBlockSize is how many partition records share a key.
+const DefaultBlockSize = 16
+
+// BlockOf names the block that holds a partition.
+func BlockOf(p PartitionID, blockSize int32) BlockID {
+	return BlockID{Topic: p.Topic, Index: p.Index / blockSize}
+}
+
+// Block is the value of one key under `partitions/`.
+type Block struct {
+	ID         BlockID
+	slot       int32 // in the image's hostIndex
+	ModRev     store.Rev
+	partitions []Partition // in order of index
+	unknown    []byte      // fields of a newer version
+	// fields are those of a newer version in the records, by index; nil: none.
+	fields map[int32][]byte
+}
+
+// Partition is the record of one partition, nil if the block has none.
+func (b *Block) Partition(index int32) *Partition {
+	if b == nil {
+		return nil
+	}
+	if i, ok := b.find(index); ok {
+		return &b.partitions[i]
+	}
+	return nil
+}
+
+// find is the position of a partition, at once if none below it is missing.
+func (b *Block) find(index int32) (int, bool) {
+	if len(b.partitions) == 0 {
+		return 0, false
+	}
+	if i := int(index - b.partitions[0].index); i >= 0 && i < len(b.partitions) && b.partitions[i].index == index {
+		return i, true
+	}
+	return slices.BinarySearchFunc(b.partitions, index, func(p Partition, x int32) int { return int(p.index) - int(x) })
+}
+
+// With is the block with some records put in or replaced. Fields of a newer
+// version stay in a record that is replaced. b may be nil: a block that does
+// not exist yet.
+func (b *Block) With(changes map[int32]*Partition) *Block {
+	out := &Block{}
+	if b != nil {
+		*out = Block{ID: b.ID, unknown: b.unknown, fields: b.fields, partitions: slices.Clone(b.partitions)}
+	}
+	for index, p := range changes {
+		i, ok := out.find(index)
+		if !ok {
+			out.partitions = slices.Insert(out.partitions, i, Partition{})
+		}
+		out.partitions[i] = *p
+		out.partitions[i].index = index
+	}
+	return out
+}
+
+// Encode is the stored form of a record.
+func Encode(m proto.Message) []byte {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		panic(fmt.Sprintf("encode %T: %v", m, err)) // only a string that is not UTF-8, which no caller lets in
+	}
+	return b
+}
