@@ -250,7 +250,7 @@ func (s *shadow) differs(im *Image) error {
 	if !maps.EqualFunc(s.partitions, visible, same) {
 		return fmt.Errorf("partitions %v, told %v", visible, s.partitions)
 	}
-	return nil
+	return countsDiffer(im)
 }
 
 // TestHistory: an image that was built change by change is the one that a list

@@ -39,6 +39,7 @@ type Image struct {
 	keys     map[string]keyRevs
 	byID     map[TopicID]*topicBlocks
 	hosted   hostIndex
+	counts   counts
 }
 
 type keyRevs struct{ create, mod store.Rev }
@@ -63,6 +64,7 @@ func NewImage(keys Keys) *Image {
 		keys:       map[string]keyRevs{},
 		byID:       map[TopicID]*topicBlocks{},
 		hosted:     newHostIndex(),
+		counts:     newCounts(),
 	}
 }
 
@@ -339,11 +341,6 @@ func Heal(keys []string, read store.Snapshot) store.Batch {
 // SortedBrokers are the live brokers in order of id.
 func (im *Image) SortedBrokers() []*Broker {
 	return slices.SortedFunc(maps.Values(im.Brokers), func(a, b *Broker) int { return int(a.ID) - int(b.ID) })
-}
-
-// SortedTopics are the visible topics in order of name.
-func (im *Image) SortedTopics() []*Topic {
-	return slices.SortedFunc(maps.Values(im.Topics), func(a, b *Topic) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // SortedFaults are the unreadable keys in order.

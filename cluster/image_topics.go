@@ -109,6 +109,7 @@ func (im *Image) applyTopic(name string, c store.Change, events []Event) ([]Even
 		return events, err
 	}
 	im.Topics[name] = topic
+	im.counts.topic(old, topic)
 	t := im.topicBlocks(topic.ID)
 	if old == nil {
 		t.topic = topic
@@ -121,13 +122,20 @@ func (im *Image) applyTopic(name string, c store.Change, events []Event) ([]Even
 func (im *Image) hideTopic(t *Topic, events []Event) []Event {
 	im.Partitions(t, func(id PartitionID, p *Partition) {
 		if p != nil {
-			events = append(events, PartitionChanged{Topic: t, ID: id, Old: p, Rev: im.applying})
+			events = im.changed(events, PartitionChanged{Topic: t, ID: id, Old: p, Rev: im.applying})
 		}
 	})
 	delete(im.Topics, t.Name)
+	im.counts.topic(t, nil)
 	im.byID[t.ID].topic = nil
 	im.forget(t.ID)
 	return append(events, TopicGone{t})
+}
+
+// changed takes in a change of a visible partition.
+func (im *Image) changed(events []Event, ev PartitionChanged) []Event {
+	im.counts.partition(ev)
+	return append(events, ev)
 }
 
 // changeTopic replaces a topic's record. A block size that was changed by hand
@@ -149,7 +157,7 @@ func (im *Image) changeTopic(t *topicBlocks, old, topic *Topic, events []Event) 
 			was = before[i]
 		}
 		if now := im.Partition(id); now != was {
-			events = append(events, PartitionChanged{topic, id, was, now, im.applying})
+			events = im.changed(events, PartitionChanged{topic, id, was, now, im.applying})
 		}
 	}
 	return events
@@ -159,7 +167,7 @@ func (im *Image) partitionsAppear(t *Topic, from int32, events []Event) []Event 
 	for i := from; i < t.Made(); i++ {
 		id := PartitionID{t.ID, i}
 		if p := im.Partition(id); p != nil {
-			events = append(events, PartitionChanged{Topic: t, ID: id, New: p, Rev: im.applying})
+			events = im.changed(events, PartitionChanged{Topic: t, ID: id, New: p, Rev: im.applying})
 		}
 	}
 	return events
@@ -190,7 +198,7 @@ func (im *Image) applyBlock(id BlockID, c store.Change, events []Event) ([]Event
 			if was == nil && now == nil || was != nil && now != nil && was.equal(now) {
 				continue
 			}
-			events = append(events, PartitionChanged{t.topic, PartitionID{id.Topic, int32(i)}, was, now, im.applying})
+			events = im.changed(events, PartitionChanged{t.topic, PartitionID{id.Topic, int32(i)}, was, now, im.applying})
 		}
 	}
 	im.forget(id.Topic)

@@ -3,6 +3,7 @@ package controller
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -21,7 +22,7 @@ var keys = cluster.KeysOf("test")
 // the test says so: in run everything but what is held, in the order in which
 // it was asked for.
 type bench struct {
-	t     *testing.T
+	t     testing.TB
 	m     *memstore.Model
 	l     *Loop
 	now   time.Duration
@@ -33,6 +34,18 @@ type bench struct {
 	answers map[int64]rpc.Answer
 	commits []Commit // all that were asked for since the last look
 	term    string   // the last begin or stop
+
+	steps   int
+	longest time.Duration // that a step took
+}
+
+// timed counts a step, by the time that it takes on a processor.
+func (b *bench) timed(fn func()) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	began := threadTime()
+	fn()
+	b.steps, b.longest = b.steps+1, max(b.longest, threadTime()-began)
 }
 
 // newBench is a loop that has won the first term of a cluster with brokers 1
@@ -52,7 +65,7 @@ func newBench(t *testing.T, brokers int) *bench {
 	return b
 }
 
-func newIdleBench(t *testing.T, id string) *bench {
+func newIdleBench(t testing.TB, id string) *bench {
 	random := rand.New(rand.NewPCG(1, 2))
 	return &bench{
 		t: t, m: memstore.NewModel(), now: time.Hour, answers: map[int64]rpc.Answer{}, held: nothing,
@@ -72,7 +85,9 @@ func reads(a Action) bool   { _, ok := a.(Read); return ok }
 
 func (b *bench) step(events ...Event) {
 	b.t.Helper()
-	for _, a := range b.l.Step(election.Now{Mono: b.now, WallMs: 1000}, events...) {
+	var actions []Action
+	b.timed(func() { actions = b.l.Step(election.Now{Mono: b.now, WallMs: 1000}, events...) })
+	for _, a := range actions {
 		switch a := a.(type) {
 		case Answer:
 			if _, ok := b.answers[a.ID]; ok {
@@ -220,13 +235,17 @@ func (b *bench) lose() {
 // do at this moment.
 func (b *bench) run() {
 	b.t.Helper()
-	for range 10_000 {
+	for range 100_000 {
 		if !b.blind {
 			b.see()
 		}
 		i := slices.IndexFunc(b.waiting, func(a Action) bool { return !b.held(a) })
-		if i < 0 {
+		if i < 0 && !b.l.Unfinished() {
 			return
+		}
+		if i < 0 {
+			b.step()
+			continue
 		}
 		a := b.waiting[i]
 		b.waiting = slices.Delete(b.waiting, i, i+1)

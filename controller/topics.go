@@ -40,7 +40,7 @@ func (l Limits) Validate() error {
 func (d *draft) createTopics(owner int64, r rpc.CreateTopics) bool {
 	times := map[string]int{}
 	for _, t := range r.GetTopics() {
-		name := statemachine.MetricName(t.GetName())
+		name := cluster.MetricName(t.GetName())
 		if d.topics[name] {
 			return false
 		}
@@ -49,7 +49,7 @@ func (d *draft) createTopics(owner int64, r rpc.CreateTopics) bool {
 	resp := &pb.CreateTopicsResponse{}
 	for _, t := range r.GetTopics() {
 		result := &pb.CreateTopicResult{Name: t.GetName()}
-		if times[statemachine.MetricName(t.GetName())] > 1 {
+		if times[cluster.MetricName(t.GetName())] > 1 {
 			result.Error = string(cluster.InvalidRequest)
 			result.Message = fmt.Sprintf("the request names topic %q, or one that collides with it, more than once", t.GetName())
 		} else {

@@ -39,47 +39,27 @@ func listTopics(im *cluster.Image, r *pb.ListTopicsRequest) (*pb.ListTopicsRespo
 		return nil, Error(cluster.InvalidRequest, nil, "page token %q is not one of ours", r.GetPageToken())
 	}
 	resp := &pb.ListTopicsResponse{Revision: int64(im.Rev)}
-	for _, t := range im.SortedTopics() {
-		if t.Name <= string(after) {
-			continue
-		}
-		if len(resp.GetTopics()) == size {
-			resp.NextPageToken = hex.EncodeToString([]byte(resp.GetTopics()[size-1].GetName()))
-			break
-		}
+	topics := im.TopicsAfter(string(after), size+1)
+	if len(topics) > size {
+		topics = topics[:size]
+		resp.NextPageToken = hex.EncodeToString([]byte(topics[size-1].Name))
+	}
+	for _, t := range topics {
 		resp.Topics = append(resp.Topics, summary(im, t))
 	}
 	return resp, nil
 }
 
-// title is a topic's summary without its health, which takes a look at every
-// partition.
-func title(t *cluster.Topic) *pb.TopicSummary {
+// summary is a topic and its health.
+func summary(im *cluster.Image, t *cluster.Topic) *pb.TopicSummary {
+	h := im.Health(t)
 	return &pb.TopicSummary{
-		Name: t.Name, TopicId: t.ID[:], Partitions: t.Made(), ReplicationFactor: t.Record.GetReplicationFactor(),
-		Deleting: t.Deleting(),
+		Name: t.Name, TopicId: t.ID[:], Partitions: h.Partitions, ReplicationFactor: t.Record.GetReplicationFactor(),
+		Deleting: t.Deleting(), Unknown: h.Unknown, Offline: h.Offline, UnderReplicated: h.UnderReplicated,
 	}
 }
 
-func summary(im *cluster.Image, t *cluster.Topic) *pb.TopicSummary {
-	s := title(t)
-	im.Partitions(t, func(_ cluster.PartitionID, p *cluster.Partition) {
-		switch {
-		case p == nil:
-			s.Unknown++
-			return
-		case p.Leader == cluster.NoLeader:
-			s.Offline++
-		}
-		if len(p.ISR) < len(p.Replicas) {
-			s.UnderReplicated++
-		}
-	})
-	return s
-}
-
-// describeTopic is one page of a topic's partitions. The topic's health is in
-// the first page only.
+// describeTopic is one page of a topic's partitions.
 func describeTopic(im *cluster.Image, r *pb.DescribeTopicRequest) (*pb.DescribeTopicResponse, error) {
 	size, err := pageSize(r.GetPageSize())
 	if err != nil {
@@ -92,10 +72,7 @@ func describeTopic(im *cluster.Image, r *pb.DescribeTopicRequest) (*pb.DescribeT
 	case r.GetFromPartition() < 0:
 		return nil, Error(cluster.InvalidRequest, nil, "partition %d is negative", r.GetFromPartition())
 	}
-	resp := &pb.DescribeTopicResponse{Topic: title(t), Config: t.Record.GetConfig(), NextPartition: -1, Revision: int64(im.Rev)}
-	if r.GetFromPartition() == 0 {
-		resp.Topic = summary(im, t)
-	}
+	resp := &pb.DescribeTopicResponse{Topic: summary(im, t), Config: t.Record.GetConfig(), NextPartition: -1, Revision: int64(im.Rev)}
 	end := min(int64(r.GetFromPartition())+int64(size), int64(t.Made()))
 	for i := r.GetFromPartition(); int64(i) < end; i++ {
 		if p := im.Partition(cluster.PartitionID{Topic: t.ID, Index: i}); p != nil {
@@ -113,11 +90,11 @@ func describeTopic(im *cluster.Image, r *pb.DescribeTopicRequest) (*pb.DescribeT
 // listBrokers names live brokers, and those known by their node only.
 func listBrokers(im *cluster.Image) *pb.ListBrokersResponse {
 	resp := &pb.ListBrokersResponse{Revision: int64(im.Rev)}
-	replicas, leaders := countReplicas(im)
 	ids := slices.Concat(slices.Collect(maps.Keys(im.Brokers)), slices.Collect(maps.Keys(im.Nodes)))
 	slices.Sort(ids)
 	for _, id := range slices.Compact(ids) {
-		s := &pb.BrokerSummary{Id: int32(id), Replicas: replicas[id], Leaders: leaders[id]}
+		load := im.Load(id)
+		s := &pb.BrokerSummary{Id: int32(id), Replicas: load.Replicas, Leaders: load.Leaders}
 		if n := im.Nodes[id]; n != nil {
 			s.NodeUuid = n.Record.GetNodeUuid()
 		}
@@ -128,23 +105,6 @@ func listBrokers(im *cluster.Image) *pb.ListBrokersResponse {
 		resp.Brokers = append(resp.Brokers, s)
 	}
 	return resp
-}
-
-// countReplicas counts replicas and leaders of all brokers, in one pass.
-func countReplicas(im *cluster.Image) (replicas, leaders map[cluster.BrokerID]int32) {
-	replicas, leaders = map[cluster.BrokerID]int32{}, map[cluster.BrokerID]int32{}
-	for _, t := range im.Topics {
-		im.Partitions(t, func(_ cluster.PartitionID, p *cluster.Partition) {
-			if p == nil {
-				return
-			}
-			leaders[p.Leader]++
-			for _, id := range p.Replicas {
-				replicas[id]++
-			}
-		})
-	}
-	return replicas, leaders
 }
 
 func describeController(v View) *pb.DescribeControllerResponse {
@@ -160,13 +120,9 @@ func describeController(v View) *pb.DescribeControllerResponse {
 	if c := im.Controller; c != nil {
 		resp.ControllerId, resp.ControllerEndpoint = c.Record.GetId(), c.Record.GetEndpoint()
 	}
-	for _, t := range im.Topics {
-		s := summary(im, t)
-		resp.Partitions += s.GetPartitions()
-		resp.OfflinePartitions += s.GetOffline()
-		resp.UnderReplicatedPartitions += s.GetUnderReplicated()
-		resp.UnknownPartitions += s.GetUnknown()
-	}
+	h := im.HealthOfAll()
+	resp.Partitions, resp.OfflinePartitions = h.Partitions, h.Offline
+	resp.UnderReplicatedPartitions, resp.UnknownPartitions = h.UnderReplicated, h.Unknown
 	return resp
 }
 

@@ -70,7 +70,6 @@ func TestDescribeTopic(t *testing.T) {
 	id := h.topics["a"]
 	h.write(store.Put(keys.Block(cluster.BlockID{Topic: id, Index: 2}), []byte{0xff}))
 	h.write(store.Delete(keys.Block(cluster.BlockID{Topic: id, Index: 3})))
-	title := &pb.TopicSummary{Name: "a", TopicId: id[:], Partitions: 5}
 	summary := &pb.TopicSummary{Name: "a", TopicId: id[:], Partitions: 5, Offline: 1, UnderReplicated: 1, Unknown: 2}
 	cases := []struct {
 		from, size int32
@@ -98,12 +97,8 @@ func TestDescribeTopic(t *testing.T) {
 		if !slices.Equal(parts, c.parts) || !slices.Equal(resp.GetUnknown(), c.unknown) || resp.GetNextPartition() != c.next {
 			t.Errorf("%d from %d: %v, unknown %v, next %d; want %+v", c.size, c.from, parts, resp.GetUnknown(), resp.GetNextPartition(), c)
 		}
-		want := title
-		if c.from == 0 {
-			want = summary
-		}
-		if !proto.Equal(resp.GetTopic(), want) {
-			t.Errorf("from %d: topic %v, want %v", c.from, resp.GetTopic(), want)
+		if !proto.Equal(resp.GetTopic(), summary) {
+			t.Errorf("from %d: topic %v, want %v", c.from, resp.GetTopic(), summary)
 		}
 	}
 	for _, c := range []struct {

@@ -2,7 +2,6 @@ package statemachine
 
 import (
 	"math/rand/v2"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/controllerd/controllerd/cluster"
@@ -112,17 +111,11 @@ func validateName(im *cluster.Image, name string) *Rejection {
 	if key := im.Keys.Topic(name); im.ModRev(key) != 0 {
 		return reject(cluster.TopicAlreadyExists, "topic %q exists, but its record is unreadable: see key %s", name, key)
 	}
-	for other := range im.Topics {
-		if len(other) == len(name) && MetricName(other) == MetricName(name) {
-			return reject(cluster.InvalidTopicException, "topic %q collides with topic %q: they differ in '.' and '_' only", name, other)
-		}
+	if other := im.TopicsLike(name); len(other) > 0 {
+		return reject(cluster.InvalidTopicException, "topic %q collides with topic %q: they differ in '.' and '_' only", name, other[0])
 	}
 	return nil
 }
-
-// MetricName is a topic's name as metrics show it: they cannot tell '.' from
-// '_', so two topics must not differ in that only.
-func MetricName(name string) string { return strings.ReplaceAll(name, ".", "_") }
 
 // validateConfig looks at the form only: what an override means is the
 // brokers' business.
