@@ -29,6 +29,7 @@ build: ## bin/controllerd and bin/broker
 test: ## all tests but the long ones, with the race detector where it can run
 	$(SAY_RACE)
 	go test $(RACE) -timeout 8m ./...
+	go test $(RACE) -timeout 8m -run '^Test(EL|EP|SL|Stuck)' ./internal/scenarios -args -election queue
 
 faults: ## all tests and the long ones with real faults; RUN=regexp for some
 	$(SAY_RACE)

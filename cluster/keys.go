@@ -27,9 +27,13 @@ func (k Keys) Controller() string { return k.prefix + "controller" }
 // ControllerEpoch is the key of the controller epoch.
 func (k Keys) ControllerEpoch() string { return k.prefix + "controller_epoch" }
 
-// Candidate is the key of a daemon that would take the seat.
+// Candidates is what the keys of all candidates begin with.
+func (k Keys) Candidates() string { return k.prefix + "candidates/" }
+
+// Candidate is the key of a daemon that would take the seat: the name that
+// etcd's own elections give it.
 func (k Keys) Candidate(lease store.LeaseID) string {
-	return fmt.Sprintf("%scandidates/%016x", k.prefix, uint64(lease))
+	return fmt.Sprintf("%s%x", k.Candidates(), uint64(lease))
 }
 
 // Term is the key of the history of one epoch.

@@ -20,7 +20,7 @@ func TestKeys(t *testing.T) {
 		{k.Cluster(), "cluster", parsedKey{kind: keyCluster}},
 		{k.Controller(), "controller", parsedKey{kind: keyController}},
 		{k.ControllerEpoch(), "controller_epoch", parsedKey{kind: keyEpoch}},
-		{k.Candidate(0x1a2b), "candidates/0000000000001a2b", parsedKey{kind: keyCandidate, lease: 0x1a2b}},
+		{k.Candidate(0x1a2b), "candidates/1a2b", parsedKey{kind: keyCandidate, lease: 0x1a2b}},
 		{k.Candidate(-2), "candidates/fffffffffffffffe", parsedKey{kind: keyCandidate, lease: -2}},
 		{k.Term(17), "terms/00000000000000000017", parsedKey{kind: keyTerm, epoch: 17}},
 		{k.Broker(0), "brokers/0", parsedKey{kind: keyBroker}},
@@ -47,7 +47,7 @@ func TestParseOneForm(t *testing.T) {
 	const id = "ab000000000000000000000000000001"
 	for _, name := range []string{
 		"", "/", "Cluster", "cluster/", "clusters", "controller/x", "unheard-of", "unheard-of/1",
-		"candidates/", "candidates/1a", "candidates/000000000000001A", "candidates/00000000000000001a", "candidates/000000000000001g",
+		"candidates/", "candidates/1A", "candidates/01a", "candidates/-1", "candidates/1ffffffffffffffff", "candidates/1g",
 		"terms/", "terms/17", "terms/00000000000000000000", "terms/-0000000000000000017", "terms/+0000000000000000017",
 		"terms/99999999999999999999", "terms/000000000000000000017",
 		"brokers/", "brokers/-1", "brokers/+1", "brokers/01", "brokers/1 ", "brokers/2147483648", "brokers/1/2", "nodes/x", "nodes/-1",

@@ -51,6 +51,8 @@ type Config struct {
 	// LeaseTTL is how long the seat outlives the last renewal; at least
 	// MinLeaseTTL, 0 means DefaultLeaseTTL.
 	LeaseTTL time.Duration
+	// Strategy decides who takes an empty seat; default: election.Race.
+	Strategy election.Strategy
 	// Compare is the interval of the check for changes that the watch has
 	// missed; 0 means CompareInterval.
 	Compare time.Duration
@@ -174,6 +176,7 @@ func New(cfg Config) (*Controller, error) {
 				Id: cfg.ID, Nonce: newUUID(), Endpoint: cfg.Endpoint, StartedMs: time.Now().UnixMilli(),
 			},
 			Version: cfg.Version, TTL: cfg.LeaseTTL, ClusterUUID: newUUID(), Rand: random,
+			Strategy: cfg.Strategy,
 		},
 		Rand:     random,
 		Limits:   *cfg.Limits,

@@ -51,6 +51,7 @@ type Config struct {
 	// ClusterUUID is the uuid that the cluster gets if this daemon is the first.
 	ClusterUUID string
 	Rand        *rand.Rand // jitter
+	Strategy    Strategy
 }
 
 type phase uint8
@@ -86,6 +87,7 @@ type Candidate struct {
 	putRev     store.Rev     // what the image must have reached before the next such put
 	beaten     *claimAnswer  // what beat the last claim, until the image shows it
 	leaving    bool          // told to stop for good
+	place      place         // in the queue
 	doubtful   bool          // the last lease was given up in doubt, and no read was answered since
 	wake       time.Duration
 	proven     time.Duration // when the store and the watch last proved to be there
@@ -274,6 +276,9 @@ func (c *Candidate) stepStandby(now Now, im *cluster.Image, oldestWrite time.Dur
 		c.beaten, c.phase = nil, standby
 	}
 	out = c.enlist(now.Mono, im, out)
+	if c.cfg.Strategy == Queue {
+		out = c.queue(now.Mono, im, out)
+	}
 	return c.campaign(now, im, out)
 }
 
@@ -294,14 +299,18 @@ func (c *Candidate) enlist(now time.Duration, im *cluster.Image, out []Action) [
 	if im.Rev == 0 || im.ModRev(key) != 0 || c.problem != "" || im.Cluster == nil || !c.mayPut(now, im) {
 		return out
 	}
-	r := &pb.CandidateRecord{
-		Id: c.cfg.Self.GetId(), Nonce: c.cfg.Self.GetNonce(), Endpoint: c.cfg.Self.GetEndpoint(),
-		Version: c.cfg.Version, StartedMs: c.cfg.Self.GetStartedMs(),
-	}
 	return append(out, Commit{Purpose: Enlist, Txn: store.Txn{
 		If:   []store.Cond{store.Missing(key)},
-		Then: []store.Op{store.PutLeased(key, cluster.Encode(r), c.keeper.Lease)},
+		Then: []store.Op{store.PutLeased(key, c.enlisted(), c.keeper.Lease)},
 	}})
+}
+
+// enlisted is the value of the candidate key.
+func (c *Candidate) enlisted() []byte {
+	return cluster.Encode(&pb.CandidateRecord{
+		Id: c.cfg.Self.GetId(), Nonce: c.cfg.Self.GetNonce(), Endpoint: c.cfg.Self.GetEndpoint(),
+		Version: c.cfg.Version, StartedMs: c.cfg.Self.GetStartedMs(),
+	})
 }
 
 func (c *Candidate) campaign(now Now, im *cluster.Image, out []Action) []Action {
@@ -318,10 +327,16 @@ func (c *Candidate) campaign(now Now, im *cluster.Image, out []Action) []Action 
 		c.wakeAt(at)
 		return out
 	}
-	c.phase = claiming
-	c.beaten = nil
-	self := c.self()
-	return append(out, Commit{Purpose: Claim, Txn: epoch.Mint(im, self, now.WallMs), Sent: now.Mono})
+	txn := epoch.Mint(im, c.self(), now.WallMs)
+	if c.cfg.Strategy == Queue {
+		own := c.ownPlace(im)
+		if own.Rev == 0 { // not in the queue
+			return out
+		}
+		txn.If = append(txn.If, own)
+	}
+	c.phase, c.beaten = claiming, nil
+	return append(out, Commit{Purpose: Claim, Txn: txn, Sent: now.Mono})
 }
 
 func (c *Candidate) self() *pb.ControllerRecord {
@@ -356,15 +371,23 @@ func (c *Candidate) mayPut(now time.Duration, im *cluster.Image) bool {
 }
 
 // leaveTo is how long an empty seat is left to others: to the successor that
-// the last term named, or to anybody else if this daemon resigned it.
+// the last term named, to anybody else if this daemon resigned it, or to the
+// head of the queue.
 func (c *Candidate) leaveTo(im *cluster.Image) time.Duration {
 	last := im.Terms[im.MaxEpoch()]
-	if last == nil || !c.hasRivals(im) {
+	if !c.hasRivals(im) {
 		return 0
 	}
-	r := last.Record
+	r := &pb.TermRecord{}
+	if last != nil {
+		r = last.Record
+	}
 	switch {
-	case r.GetSuccessor() != "" && r.GetSuccessor() != c.cfg.Self.GetId():
+	case r.GetSuccessor() == c.cfg.Self.GetId() && r.GetSuccessor() != "":
+		return 0
+	case c.cfg.Strategy == Queue && !c.first(im):
+		return patience
+	case r.GetSuccessor() != "":
 		return courtesy
 	case r.GetNonce() == c.cfg.Self.GetNonce() && r.GetEndCause() == pb.EndCause_END_CAUSE_RESIGNED:
 		return courtesy

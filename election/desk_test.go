@@ -1,6 +1,7 @@
 package election_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -33,6 +34,8 @@ type desk struct {
 	write time.Duration // how long the oldest write has been unanswered
 
 	waiting []election.Action
+	turn    *election.AwaitTurn // waits in the queue
+	turnEnd time.Duration
 	said    []string // since the last wants, without probes and renewals
 	claim   epoch.Claim
 	cause   error
@@ -42,11 +45,15 @@ type desk struct {
 func newDesk(t *testing.T, id string) *desk { return newDeskOf(t, id, ttl, memstore.NewModel()) }
 
 func newDeskOf(t *testing.T, id string, ttl time.Duration, m *memstore.Model) *desk {
+	return newDeskWith(t, id, ttl, m, election.Race)
+}
+
+func newDeskWith(t *testing.T, id string, ttl time.Duration, m *memstore.Model, strategy election.Strategy) *desk {
 	return &desk{
 		t: t, m: m, im: cluster.NewImage(keys), now: time.Hour,
 		c: election.NewCandidate(election.Config{
 			Self: &pb.ControllerRecord{Id: id, Nonce: id + "-nonce", Endpoint: id + ":1", StartedMs: 7}, Version: "v1", TTL: ttl,
-			ClusterUUID: "uuid-of-" + id, Rand: rand.New(rand.NewPCG(1, 1)),
+			ClusterUUID: "uuid-of-" + id, Rand: rand.New(rand.NewPCG(1, 1)), Strategy: strategy,
 		}),
 	}
 }
@@ -73,6 +80,8 @@ func nameOf(a election.Action) string {
 		return map[election.Purpose]string{
 			election.Found: "found", election.Enlist: "enlist", election.Claim: "claim", election.Release: "release",
 		}[a.Purpose]
+	case election.AwaitTurn:
+		return "queue"
 	case election.Revoke:
 		return "revoke"
 	case election.Begin:
@@ -89,7 +98,7 @@ func (d *desk) step(ev election.Event) {
 	d.t.Helper()
 	for _, a := range d.c.Step(election.Now{Mono: d.now, WallMs: 1000}, d.im, d.now-d.write, ev) {
 		name := nameOf(a)
-		if name != "probe" && name != "renew" {
+		if name != "probe" && name != "renew" && name != "queue" {
 			d.said = append(d.said, name)
 		}
 		switch a := a.(type) {
@@ -97,6 +106,11 @@ func (d *desk) step(ev election.Event) {
 			d.claim = a.Claim
 		case election.Stop:
 			d.cause, d.end = a.Cause, a.End
+		case election.AwaitTurn:
+			if d.turn != nil && d.turn.Lease == a.Lease {
+				d.t.Fatal("it queues while it is queueing")
+			}
+			d.turn, d.turnEnd = &a, d.now+a.Timeout
 		default:
 			d.waiting = append(d.waiting, a)
 		}
@@ -118,6 +132,24 @@ func (d *desk) see() {
 		d.im.Apply(b)
 	}
 	d.step(nil)
+	d.comeTurn()
+}
+
+// comeTurn ends the wait in the queue, if it is over.
+func (d *desk) comeTurn() {
+	d.t.Helper()
+	if d.turn == nil || d.deaf {
+		return
+	}
+	a := *d.turn
+	switch rev, older, err := d.m.Enqueue(a.Prefix, a.Lease, a.Value); {
+	case err != nil || older == "":
+		d.turn = nil
+		d.step(election.TurnCame{Lease: a.Lease, Rev: rev, Err: err})
+	case d.now >= d.turnEnd:
+		d.turn = nil
+		d.step(election.TurnCame{Lease: a.Lease, Err: context.DeadlineExceeded})
+	}
 }
 
 // next takes the oldest action of that name that waits for its answer.

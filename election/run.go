@@ -42,6 +42,11 @@ func Do(ctx context.Context, s store.Store, a Action, spawn func(func()), post f
 			result, err := s.Commit(ctx, a.Txn)
 			return Committed{Commit: a, Result: result, Err: err}
 		})
+	case AwaitTurn:
+		call(a.Timeout, func(ctx context.Context) Event {
+			rev, err := s.AwaitTurn(ctx, a.Prefix, a.Lease, a.Value)
+			return TurnCame{Lease: a.Lease, Rev: rev, Err: err}
+		})
 	case Revoke:
 		call(CallTimeout, func(ctx context.Context) Event {
 			// A lease that could not be revoked expires by itself.

@@ -51,6 +51,14 @@ type Commit struct {
 	Sent    time.Duration
 }
 
+// AwaitTurn queues among the candidates; answered by TurnCame.
+type AwaitTurn struct {
+	Prefix  string
+	Lease   store.LeaseID
+	Value   []byte // of the candidate key
+	Timeout time.Duration
+}
+
 // Revoke ends a lease; answered by Revoked.
 type Revoke struct{ Lease store.LeaseID }
 
@@ -65,13 +73,14 @@ type Stop struct {
 	End   epoch.End
 }
 
-func (Grant) action()  {}
-func (Renew) action()  {}
-func (Probe) action()  {}
-func (Commit) action() {}
-func (Revoke) action() {}
-func (Begin) action()  {}
-func (Stop) action()   {}
+func (Grant) action()     {}
+func (Renew) action()     {}
+func (Probe) action()     {}
+func (Commit) action()    {}
+func (AwaitTurn) action() {}
+func (Revoke) action()    {}
+func (Begin) action()     {}
+func (Stop) action()      {}
 
 // Event is an answer to an Action, or a wish of the owner.
 type Event interface{ event() }
@@ -105,6 +114,13 @@ type Committed struct {
 	Err    error
 }
 
+// TurnCame answers AwaitTurn.
+type TurnCame struct {
+	Lease store.LeaseID
+	Rev   store.Rev // create revision of the candidate key
+	Err   error
+}
+
 // Revoked answers Revoke.
 type Revoked struct{ Lease store.LeaseID }
 
@@ -124,6 +140,7 @@ func (Granted) event()   {}
 func (Renewed) event()   {}
 func (Probed) event()    {}
 func (Committed) event() {}
+func (TurnCame) event()  {}
 func (Revoked) event()   {}
 func (Stopped) event()   {}
 func (Resign) event()    {}
@@ -149,6 +166,8 @@ func (c *Candidate) take(now Now, im *cluster.Image, ev Event) []Action {
 		return c.probed(ev)
 	case Committed:
 		return c.committed(now, ev)
+	case TurnCame:
+		return c.turnCame(now.Mono, ev)
 	case Revoked:
 		if c.phase == releasing && ev.Lease == c.keeper.Lease {
 			return c.released(now)
@@ -302,7 +321,7 @@ func (c *Candidate) giveUpLease(out []Action) []Action {
 }
 
 func (c *Candidate) released(now Now) []Action {
-	c.phase, c.keeper, c.claim, c.beaten = noLease, nil, epoch.Claim{}, nil
+	c.phase, c.keeper, c.claim, c.beaten, c.place = noLease, nil, epoch.Claim{}, nil, place{}
 	c.retry = now.Mono
 	return nil
 }

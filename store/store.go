@@ -296,4 +296,10 @@ type Store interface {
 	Renew(ctx context.Context, id LeaseID) (time.Duration, error)
 	// Revoke ends a lease and deletes its keys. A lease that is gone is no error.
 	Revoke(ctx context.Context, id LeaseID) error
+	// AwaitTurn queues under a prefix, which ends with a slash: it puts the key
+	// prefix + lease in hex under the lease, unless it is there, and returns its
+	// create revision once no key under the prefix is older. It waits for the
+	// next older one only, and does not look whether its own still stands. The
+	// key stays, whatever becomes of the wait.
+	AwaitTurn(ctx context.Context, prefix string, lease LeaseID, value []byte) (Rev, error)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/controllerd/controllerd/controller"
+	"github.com/controllerd/controllerd/election"
 	"github.com/controllerd/controllerd/rpc"
 	"github.com/controllerd/controllerd/store"
 	"github.com/controllerd/controllerd/store/etcdstore"
@@ -29,6 +30,7 @@ type serveConfig struct {
 	listen    string
 	advertise string
 	leaseTTL  time.Duration
+	election  election.Strategy
 	limits    controller.Limits
 }
 
@@ -51,6 +53,7 @@ milliseconds. SIGTERM gives up the seat in order.`,
 	f.StringVar(&cfg.id, "id", "", "name of this daemon, different from that of every other (default: the host's name and the port)")
 	f.StringVar(&cfg.listen, "listen", "127.0.0.1:7070", "address of the gRPC services")
 	f.StringVar(&cfg.advertise, "advertise", "", "address at which brokers and other daemons reach it (default: the listen address, with the host's name for all addresses)")
+	f.TextVar(&cfg.election, "election", election.Race, "who takes an empty seat: race (whoever comes first) or queue (whoever has waited longest); the same for all daemons of a cluster")
 	f.DurationVar(&cfg.leaseTTL, "lease-ttl", controller.DefaultLeaseTTL, "how long the seat outlives a silent daemon, at least 2s")
 	addLimitFlags(f, &cfg.limits)
 	return cmd
@@ -139,6 +142,7 @@ func (cfg serveConfig) controller(s store.Store, listen string) controller.Confi
 		Endpoint: cmp.Or(cfg.advertise, net.JoinHostPort(host, port)),
 		Version:  buildVersion().Version,
 		LeaseTTL: cfg.leaseTTL,
+		Strategy: cfg.election,
 		Limits:   &cfg.limits,
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/controllerd/controllerd/cluster"
 	"github.com/controllerd/controllerd/controller"
+	"github.com/controllerd/controllerd/election"
 	"github.com/controllerd/controllerd/internal/unfenced"
 	"github.com/controllerd/controllerd/rpc"
 )
@@ -47,6 +48,9 @@ type Config struct {
 
 	// LeaseTTL is that of daemons, SessionTTL that of brokers.
 	LeaseTTL, SessionTTL time.Duration
+
+	// Strategy decides which daemon takes an empty seat.
+	Strategy election.Strategy
 
 	// For ends the run that long after the cluster was ready. 0: never.
 	For time.Duration

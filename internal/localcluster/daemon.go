@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/controllerd/controllerd/controller"
+	"github.com/controllerd/controllerd/election"
 	"github.com/controllerd/controllerd/rpc"
 	"github.com/controllerd/controllerd/store"
 	"github.com/controllerd/controllerd/store/etcdstore"
@@ -25,6 +26,7 @@ type DaemonConfig struct {
 	Listen        string        // default: a free port of loopback
 	Advertise     string        // default: the listen address
 	LeaseTTL      time.Duration // default: the shortest
+	Strategy      election.Strategy
 	Compare       time.Duration
 	Limits        *controller.Limits // default: those of serve
 	Version       string
@@ -74,7 +76,8 @@ func StartDaemon(cfg DaemonConfig) (*Daemon, error) {
 	}
 	c, err := controller.New(controller.Config{
 		Store: s, Cluster: cfg.Cluster, ID: cfg.ID, Endpoint: cfg.Advertise, Version: cfg.Version,
-		LeaseTTL: cfg.LeaseTTL, Compare: cfg.Compare, Limits: cfg.Limits, Logger: cfg.Logger, DialOptions: cfg.DialOptions, TakenOut: cfg.TakenOut,
+		LeaseTTL: cfg.LeaseTTL, Strategy: cfg.Strategy, Compare: cfg.Compare, Limits: cfg.Limits, Logger: cfg.Logger,
+		DialOptions: cfg.DialOptions, TakenOut: cfg.TakenOut,
 	})
 	if err != nil {
 		return nil, errors.Join(err, listener.Close(), client.Close())

@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"context"
+	"flag"
 	"sync"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/controllerd/controllerd/election"
 	"github.com/controllerd/controllerd/epoch"
 	"github.com/controllerd/controllerd/internal/etcdtest"
 	"github.com/controllerd/controllerd/internal/localcluster"
@@ -40,6 +42,13 @@ type term struct {
 	claim epoch.Claim
 	began time.Time
 	ended time.Time // zero: it runs
+}
+
+// strategy is that of all daemons of this process.
+var strategy election.Strategy
+
+func init() {
+	flag.TextVar(&strategy, "election", election.Race, "who takes an empty seat: race or queue")
 }
 
 // daemonOption changes the configuration of a daemon.
@@ -79,7 +88,8 @@ func (w *world) daemon(id string, opts ...daemonOption) *daemon {
 	w.t.Helper()
 	d := &daemon{w: w, faults: &etcdtest.Faults{}, toBrokers: &etcdtest.Faults{}}
 	cfg := localcluster.DaemonConfig{
-		ID: id, Cluster: clusterName, EtcdEndpoints: []string{w.etcd.Endpoint()}, LeaseTTL: patient, Logger: w.logger(),
+		ID: id, Cluster: clusterName, EtcdEndpoints: []string{w.etcd.Endpoint()}, LeaseTTL: patient, Strategy: strategy,
+		Logger: w.logger(),
 	}
 	for _, o := range opts {
 		o(d, &cfg)

@@ -59,7 +59,7 @@ func (w *world) process(id string) *process {
 	}
 	p := &process{w: w, id: id, exited: make(chan struct{})}
 	p.cmd = exec.Command(path, "serve", "--etcd-endpoints", w.etcd.Endpoint(), "--cluster", clusterName,
-		"--id", id, "--listen", "127.0.0.1:0", "--lease-ttl", ttl.String())
+		"--id", id, "--listen", "127.0.0.1:0", "--lease-ttl", ttl.String(), "--election", strategy.String())
 	p.cmd.Stderr = prefixed{w.log, "process " + id + ": "}
 	if err := p.cmd.Start(); err != nil {
 		w.t.Fatal(err)

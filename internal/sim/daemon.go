@@ -70,6 +70,7 @@ func (w *World) startDaemon(i int) {
 			TTL:         w.p.ttl,
 			ClusterUUID: "cluster of " + d.name,
 			Rand:        random,
+			Strategy:    w.p.strategy,
 		},
 		Rand:     random,
 		TakenOut: w.cfg.Loop,

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"context"
+	"errors"
 	"time"
 
 	"github.com/controllerd/controllerd/controller"
@@ -59,9 +61,32 @@ func (d *simDaemon) elect(a election.Action) {
 		d.get(a.Keys, func(read store.Snapshot, err error) { answer(election.Probed{Sent: a.Sent, Read: read, Err: err}) })
 	case election.Commit:
 		d.txn(a.Txn, func(res store.Result, err error) { answer(election.Committed{Commit: a, Result: res, Err: err}) })
+	case election.AwaitTurn:
+		d.awaitTurn(a, d.w.now+a.Timeout, answer)
 	case election.Revoke:
 		d.revoke(a.Lease, func() { answer(election.Revoked{Lease: a.Lease}) })
 	}
+}
+
+// awaitTurn asks, again after each change, until nobody in the queue is older.
+func (d *simDaemon) awaitTurn(a election.AwaitTurn, end time.Duration, answer func(election.Event)) {
+	var older string
+	call(d, min(election.CallTimeout, max(end-d.w.now, 0)), func(m *memstore.Model) (rev store.Rev, err error) {
+		rev, older, err = m.Enqueue(a.Prefix, a.Lease, a.Value)
+		return rev, err
+	}, func(rev store.Rev, err error) {
+		switch {
+		case err == nil && older == "" || errors.Is(err, store.ErrLeaseNotFound):
+			d.w.seen["turn in the queue"]++
+			answer(election.TurnCame{Lease: a.Lease, Rev: rev, Err: err})
+		case d.w.now >= end:
+			answer(election.TurnCame{Lease: a.Lease, Err: context.DeadlineExceeded})
+		case err != nil:
+			d.after(d.w.upTo(100*time.Millisecond), nil, func() { d.awaitTurn(a, end, answer) })
+		default:
+			d.w.etcd.onDelete(older, end, func() { d.after(d.w.latency(), nil, func() { d.awaitTurn(a, end, answer) }) })
+		}
+	})
 }
 
 func (d *simDaemon) revoke(id store.LeaseID, done func()) {

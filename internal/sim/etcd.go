@@ -20,11 +20,12 @@ type simEtcd struct {
 	expiring bool // a look at the leases is due
 	frozen   bool
 	parked   []func()
-	losing   int // 1 + the daemon whose watch loses an event, 0: none
+	queued   map[string][]func() // wait for the deletion of a key
+	losing   int                 // 1 + the daemon whose watch loses an event, 0: none
 }
 
 func newEtcd(w *World) *simEtcd {
-	return &simEtcd{w: w, model: memstore.NewModel(), told: 1}
+	return &simEtcd{w: w, model: memstore.NewModel(), told: 1, queued: map[string][]func(){}}
 }
 
 // do lets fn work on the model, and tells everybody what it did.
@@ -58,10 +59,29 @@ func (e *simEtcd) tell() {
 	e.w.checker.Watched(e.w.now, b)
 	for _, c := range b.Changes {
 		e.w.tracef("etcd %d: %s", c.KV.ModRev, e.w.changeText(c))
+		if c.Deleted {
+			for _, fn := range e.queued[c.KV.Key] {
+				fn()
+			}
+			delete(e.queued, c.KV.Key)
+		}
 	}
 	for _, wt := range e.watches {
 		wt.flushSoon()
 	}
+}
+
+// onDelete calls fn once, when the key is deleted or at the end of the wait.
+func (e *simEtcd) onDelete(key string, end time.Duration, fn func()) {
+	called := false
+	once := func() {
+		if !called {
+			called = true
+			fn()
+		}
+	}
+	e.queued[key] = append(e.queued[key], once)
+	e.w.after(max(end-e.w.now, 0), once)
 }
 
 // expireLater revokes what is due, some time after it is.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/controllerd/controllerd/cluster"
 	"github.com/controllerd/controllerd/controller"
+	"github.com/controllerd/controllerd/election"
 	"github.com/controllerd/controllerd/internal/unfenced"
 )
 
@@ -88,6 +89,7 @@ type profile struct {
 	latency   time.Duration
 	compare   time.Duration // between two compares; 0: none, so that nothing but the watch brings the image up to date
 	blockSize int32
+	strategy  election.Strategy
 	oneID     bool // all daemons have the same id
 	rhythm    time.Duration
 	chaos     time.Duration
@@ -116,6 +118,9 @@ func (w *World) draw() profile {
 			p.compare = 20 * time.Second
 		}
 	}
+	if w.chance(1. / 3) {
+		p.strategy = election.Queue
+	}
 	return p
 }
 
@@ -142,8 +147,8 @@ func Run(cfg Config) Report {
 		w.p.faults, w.p.chaos = nil, 10*time.Second
 	}
 	w.checker = NewChecker(w.keys, w.p.bounds())
-	w.tracef("seed %d: ttl %v session %v latency %v block size %d, a fault in %v for %v",
-		cfg.Seed, w.p.ttl, w.p.session, w.p.latency, w.p.blockSize, w.p.rhythm, w.p.chaos)
+	w.tracef("seed %d: %v, ttl %v session %v latency %v block size %d, a fault in %v for %v",
+		cfg.Seed, w.p.strategy, w.p.ttl, w.p.session, w.p.latency, w.p.blockSize, w.p.rhythm, w.p.chaos)
 	w.begin()
 	for !w.over() {
 		w.step()

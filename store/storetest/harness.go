@@ -32,7 +32,7 @@ type Case struct {
 // Cases are all promises. Each wants an empty store of its own. They run in a
 // bubble of testing/synctest too, if the store does.
 func Cases() []Case {
-	return slices.Concat(txnCases, readCases, leaseCases, watchCases)
+	return slices.Concat(txnCases, readCases, leaseCases, queueCases, watchCases)
 }
 
 // Run checks all cases, each on a new store.
