@@ -32,9 +32,18 @@ type Broker struct {
 	Record *pb.BrokerRecord
 }
 
-// Draining reports whether the broker is in controlled shutdown: reachable,
-// not electable, not fit for an ISR.
-func (b *Broker) Draining() bool { return b.Record.GetState() == pb.BrokerState_BROKER_STATE_DRAINING }
+// Draining reports whether the broker is not electable and not fit for an ISR,
+// though it is live: it is in controlled shutdown, or unreachable.
+func (b *Broker) Draining() bool { return b.ShuttingDown() || b.Unreachable() }
+
+// ShuttingDown reports whether the broker is in controlled shutdown.
+func (b *Broker) ShuttingDown() bool {
+	return b.Record.GetState() == pb.BrokerState_BROKER_STATE_DRAINING
+}
+
+// Unreachable reports whether some active controller found that the broker,
+// though it has a session, answers on no stream of commands.
+func (b *Broker) Unreachable() bool { return b.Record.GetUnreachable() }
 
 // Node is the owner of a broker id.
 type Node struct {

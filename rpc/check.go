@@ -46,6 +46,8 @@ func checkRegister(r *pb.RegisterRequest) error {
 		return bad("metadata scope %d is unknown", r.GetMetadataScope())
 	case r.GetControllerEpoch() < 0:
 		return bad("controller epoch %d is negative", r.GetControllerEpoch())
+	case r.GetAddressVersion() < 0:
+		return bad("address version %d is negative", r.GetAddressVersion())
 	}
 	if err := checkEndpoints(r.GetEndpoints()); err != nil {
 		return err

@@ -28,7 +28,8 @@ type Registration struct {
 // A broker id belongs to the node that registered it first. The first
 // registration of a new process of that node takes over from an older one: its
 // key is deleted, and a new one created, which is a new broker epoch. A
-// process that comes back to find a newer one in its place is told so.
+// process that comes back to find a newer one in its place is told so. One that
+// has new addresses keeps its key, and so its broker epoch.
 func DecideRegister(v View, r *pb.RegisterRequest, lease store.LeaseID, nowMs int64) Registration {
 	im, id := v.Image, cluster.BrokerID(r.GetBrokerId())
 	if err := checkCluster(v, r.GetClusterUuid()); err != nil {
@@ -43,6 +44,8 @@ func DecideRegister(v View, r *pb.RegisterRequest, lease store.LeaseID, nowMs in
 		return Registration{Err: Error(cluster.DuplicateBrokerRegistration, nil, "broker id %d was decommissioned", id)}
 	case node != nil && !r.GetFirst() && node.Record.GetNonce() != "" && node.Record.GetNonce() != r.GetNonce():
 		return Registration{Err: Error(cluster.Replaced, nil, "a newer process of node %s has registered as broker %d", r.GetNodeUuid(), id)}
+	case have != nil && have.Record.GetNonce() == r.GetNonce() && r.GetAddressVersion() > have.Record.GetAddressVersion():
+		return Registration{Txn: readdress(im, have, r)}
 	case have != nil && have.Record.GetNonce() == r.GetNonce():
 		return Registration{Done: have}
 	case node == nil && im.ModRev(im.Keys.Node(id)) != 0:
@@ -71,6 +74,7 @@ func createBroker(im *cluster.Image, id cluster.BrokerID, r *pb.RegisterRequest,
 		NodeUuid: r.GetNodeUuid(), Nonce: r.GetNonce(), Lease: int64(lease), ControlAddress: r.GetControlAddress(),
 		Endpoints: r.GetEndpoints(), Rack: r.GetRack(), State: pb.BrokerState_BROKER_STATE_RUNNING,
 		DeathProbe: r.GetDeathProbe(), MetadataScope: r.GetMetadataScope(), RegisteredMs: nowMs,
+		AddressVersion: r.GetAddressVersion(),
 	}
 	if record.MetadataScope == pb.MetadataScope_METADATA_SCOPE_UNSPECIFIED {
 		record.MetadataScope = pb.MetadataScope_METADATA_SCOPE_ALL
@@ -87,6 +91,19 @@ func createBroker(im *cluster.Image, id cluster.BrokerID, r *pb.RegisterRequest,
 			store.PutLeased(k.Broker(id), cluster.Encode(record), lease),
 			store.Put(k.Node(id), cluster.Encode(owner)),
 		},
+	}
+}
+
+// readdress writes the new addresses of a process into its key, beside what the
+// active has written there.
+func readdress(im *cluster.Image, have *cluster.Broker, r *pb.RegisterRequest) store.Txn {
+	record := proto.Clone(have.Record).(*pb.BrokerRecord)
+	record.ControlAddress, record.Endpoints, record.DeathProbe = r.GetControlAddress(), r.GetEndpoints(), r.GetDeathProbe()
+	record.AddressVersion = r.GetAddressVersion()
+	key := im.Keys.Broker(have.ID)
+	return store.Txn{
+		If:   []store.Cond{store.ModRevIs(key, have.ModRev), clusterStands(im)},
+		Then: []store.Op{store.PutKeepLease(key, cluster.Encode(record))},
 	}
 }
 

@@ -221,6 +221,11 @@ func TestRegisterIsGuarded(t *testing.T) {
 		{"take-over: the node was given away", func(o *office) { o.mustRegister(process("n", "p1", true)) }, process("n", "p2", true), func(o *office) {
 			o.hand(store.Put(keys.Node(1), cluster.Encode(&pb.NodeRecord{NodeUuid: "m"})))
 		}},
+		{"new addresses: the active has marked the broker", func(o *office) { o.mustRegister(process("n", "p1", true)) }, readdressed(1, "new:1"), func(o *office) {
+			r := proto.Clone(o.im.Brokers[1].Record).(*pb.BrokerRecord)
+			r.Unreachable = true
+			o.hand(store.PutKeepLease(keys.Broker(1), cluster.Encode(r)))
+		}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -237,6 +242,48 @@ func TestRegisterIsGuarded(t *testing.T) {
 				t.Errorf("%+v %v", r, err)
 			}
 		})
+	}
+}
+
+// readdressed is a process with other addresses.
+func readdressed(version int64, address string) *pb.RegisterRequest {
+	r := process("n", "p1", false)
+	r.AddressVersion, r.ControlAddress = version, address
+	r.Endpoints = []*pb.Endpoint{{Listener: "data", Address: address}}
+	return r
+}
+
+// New addresses take the place of the old ones in the key of the process: the
+// epoch, the lease and what the active has written there stay.
+func TestRegisterNewAddresses(t *testing.T) {
+	o := newOffice(t)
+	old := o.mustRegister(process("n", "p1", true))
+	marked := proto.Clone(old.Record).(*pb.BrokerRecord)
+	marked.Unreachable, marked.State = true, pb.BrokerState_BROKER_STATE_DRAINING
+	o.hand(store.PutKeepLease(keys.Broker(1), cluster.Encode(marked)))
+	b, steps, err := o.register(readdressed(2, "new:1"))
+	if err != nil || steps != 1 {
+		t.Fatal(steps, err)
+	}
+	want := proto.Clone(marked).(*pb.BrokerRecord)
+	want.ControlAddress, want.AddressVersion, want.DeathProbe = "new:1", 2, true
+	want.Endpoints = []*pb.Endpoint{{Listener: "data", Address: "new:1"}}
+	if !proto.Equal(b.Record, want) || b.Epoch != old.Epoch || b.Lease != old.Lease {
+		t.Errorf("broker %+v, want %v of epoch %d on lease %x", b, want, old.Epoch, old.Lease)
+	}
+	before := o.m.Rev()
+	for _, late := range []*pb.RegisterRequest{readdressed(2, "new:1"), readdressed(1, "late:1"), process("n", "p1", true)} {
+		if b, _, err := o.register(late); err != nil || b.Record.GetControlAddress() != "new:1" || o.m.Rev() != before {
+			t.Errorf("version %d after 2: %v, %v", late.GetAddressVersion(), b.Record, err)
+		}
+	}
+	o.m.Revoke(b.Lease)
+	o.look()
+	if o.im.Brokers[1] != nil {
+		t.Error("the key is on no lease any more")
+	}
+	if b := o.mustRegister(readdressed(2, "new:1")); b.Record.GetAddressVersion() != 2 || b.Draining() {
+		t.Errorf("a new session begins with %v", b.Record)
 	}
 }
 
@@ -296,6 +343,7 @@ func TestCheckRegister(t *testing.T) {
 		{"longest session", func(r *pb.RegisterRequest) { r.SessionTtlMs = 60_000 }, true},
 		{"session too short", func(r *pb.RegisterRequest) { r.SessionTtlMs = 3999 }, false},
 		{"session too long", func(r *pb.RegisterRequest) { r.SessionTtlMs = 60_001 }, false},
+		{"negative address version", func(r *pb.RegisterRequest) { r.AddressVersion = -1 }, false},
 		{"negative session", func(r *pb.RegisterRequest) { r.SessionTtlMs = -1 }, false},
 		{"absurd session", func(r *pb.RegisterRequest) { r.SessionTtlMs = 1<<63 - 1 }, false},
 		{"session whose nanoseconds wrap around to 10 s", func(r *pb.RegisterRequest) { r.SessionTtlMs = 18_446_744_083_710 }, false},

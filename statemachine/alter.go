@@ -79,7 +79,7 @@ func Alter(im *cluster.Image, t Term, sender cluster.BrokerID, senderEpoch clust
 	if err := checkForm(p, &next); err != nil {
 		return nil, err
 	}
-	if err := checkMembers(im, sender, e); err != nil {
+	if err := checkMembers(im, p, sender, e); err != nil {
 		return nil, err
 	}
 	if owed, changed := Next(p, ViewOf(im)); changed {
@@ -130,15 +130,19 @@ func checkForm(p, next *cluster.Partition) *Rejection {
 
 // checkMembers refuses an ISR with a member that is not fit, or that is not
 // the incarnation that the leader saw. A draining leader is fit for its own
-// ISR, otherwise it could never let in the one that is to take over.
-func checkMembers(im *cluster.Image, sender cluster.BrokerID, e *pb.AlterPartitionEntry) *Rejection {
+// ISR, and so are those who drain with it in there, otherwise it could never
+// let in the one that is to take over.
+func checkMembers(im *cluster.Image, p *cluster.Partition, sender cluster.BrokerID, e *pb.AlterPartitionEntry) *Rejection {
+	stays := func(id cluster.BrokerID) bool {
+		return id == sender || im.Brokers[sender].Draining() && slices.Contains(p.ISR, id)
+	}
 	for _, m := range e.GetNewIsr() {
 		id, saw := cluster.BrokerID(m.GetBrokerId()), cluster.BrokerEpoch(m.GetBrokerEpoch())
 		b := im.Brokers[id]
 		switch {
 		case b == nil:
 			return reject(cluster.IneligibleReplica, "broker %d is not live", id)
-		case b.Draining() && id != sender:
+		case b.Draining() && !stays(id):
 			return reject(cluster.IneligibleReplica, "broker %d is draining", id)
 		case saw > 0 && saw != b.Epoch:
 			return reject(cluster.IneligibleReplica, "broker %d has epoch %d, the leader saw %d", id, b.Epoch, saw)

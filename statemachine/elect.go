@@ -107,8 +107,12 @@ func (v View) steady(p *cluster.Partition, id cluster.BrokerID) bool {
 // A broker that was away since the record was decided counts as failed, even
 // if it is back: Kafka's failure and startup in one step.
 //
-//   - While the leader is steady it leads on, draining or not. Members of the
-//     ISR that are not steady leave it.
+//   - While the leader is steady and not draining it leads on. Members of the
+//     ISR that are not leave it.
+//   - From a steady leader that is draining the leadership moves to a steady
+//     member that is not, and all draining members leave the ISR: Kafka's
+//     controlled shutdown. If there is none it leads on, and nobody leaves the
+//     ISR for draining: that would gain nothing.
 //   - Otherwise the steady members that are online elect; failing them, those
 //     that came back. Everybody else leaves the ISR.
 //   - If nobody can lead, the partition has no leader and keeps its whole ISR:
@@ -120,15 +124,11 @@ func (v View) steady(p *cluster.Partition, id cluster.BrokerID) bool {
 func Next(p *cluster.Partition, v View) (next cluster.Partition, changed bool) {
 	steady := func(id cluster.BrokerID) bool { return v.steady(p, id) }
 	if p.Leader != cluster.NoLeader && steady(p.Leader) {
-		gone := slices.IndexFunc(p.ISR, func(id cluster.BrokerID) bool { return !steady(id) })
-		if gone < 0 {
-			return cluster.Partition{}, false
-		}
-		return succeed(p, v, Outcome{Leader: p.Leader, ISR: keep(p.ISR, steady)}, lost(v, p.ISR[gone])), true
+		return v.tend(p)
 	}
 	cause := pb.ChangeCause_CHANGE_CAUSE_BROKER_UP
 	if p.Leader != cluster.NoLeader {
-		cause = lost(v, p.Leader)
+		cause = v.lost(p, p.Leader)
 	}
 	o, ok := ElectOffline(p.Replicas, p.ISR, func(id cluster.BrokerID) bool { return steady(id) && v.Online(id) }, false)
 	if !ok {
@@ -144,12 +144,46 @@ func Next(p *cluster.Partition, v View) (next cluster.Partition, changed bool) {
 	return succeed(p, v, o, cause), true
 }
 
-// lost is the cause of a change that a broker which is not steady makes.
-func lost(v View, id cluster.BrokerID) pb.ChangeCause {
-	if v.Brokers[id] == nil {
-		return pb.ChangeCause_CHANGE_CAUSE_BROKER_DOWN
+// tend is Next of a partition whose leader is steady.
+func (v View) tend(p *cluster.Partition) (next cluster.Partition, changed bool) {
+	stays := func(id cluster.BrokerID) bool { return v.steady(p, id) && v.Online(id) }
+	leader := p.Leader
+	if !v.Online(leader) {
+		o, ok := ElectControlledShutdown(p.Replicas, p.ISR, func(id cluster.BrokerID) bool { return v.steady(p, id) }, v.draining)
+		if ok {
+			leader = o.Leader
+		} else {
+			stays = func(id cluster.BrokerID) bool { return v.steady(p, id) }
+		}
 	}
-	return pb.ChangeCause_CHANGE_CAUSE_BROKER_RESTARTED
+	gone := slices.IndexFunc(p.ISR, func(id cluster.BrokerID) bool { return !stays(id) })
+	if gone < 0 {
+		return cluster.Partition{}, false
+	}
+	cause := v.lost(p, p.ISR[gone])
+	if leader != p.Leader {
+		cause = v.lost(p, p.Leader)
+	}
+	return succeed(p, v, Outcome{Leader: leader, ISR: keep(p.ISR, stays)}, cause), true
+}
+
+func (v View) draining(id cluster.BrokerID) bool {
+	b := v.Brokers[id]
+	return b != nil && b.Draining()
+}
+
+// lost is the cause of a change that is made because a broker is not steady, or
+// is draining.
+func (v View) lost(p *cluster.Partition, id cluster.BrokerID) pb.ChangeCause {
+	switch b := v.Brokers[id]; {
+	case b == nil:
+		return pb.ChangeCause_CHANGE_CAUSE_BROKER_DOWN
+	case !v.steady(p, id):
+		return pb.ChangeCause_CHANGE_CAUSE_BROKER_RESTARTED
+	case b.ShuttingDown():
+		return pb.ChangeCause_CHANGE_CAUSE_CONTROLLED_SHUTDOWN
+	}
+	return pb.ChangeCause_CHANGE_CAUSE_BROKER_UNREACHABLE
 }
 
 // succeed is the record after an election.

@@ -36,7 +36,8 @@ func randomView(rng *rand.Rand, rev store.Rev) View {
 	for id := range cluster.BrokerID(6) {
 		if state := pb.BrokerState(rng.IntN(3)); state != pb.BrokerState_BROKER_STATE_UNSPECIFIED {
 			epoch := cluster.BrokerEpoch(1 + rng.Int64N(int64(rev)))
-			v.Brokers[id] = &cluster.Broker{ID: id, Epoch: epoch, Record: &pb.BrokerRecord{State: state}}
+			lost := rng.IntN(8) == 0
+			v.Brokers[id] = &cluster.Broker{ID: id, Epoch: epoch, Record: &pb.BrokerRecord{State: state, Unreachable: lost}}
 		}
 	}
 	return v
@@ -83,6 +84,14 @@ func TestNext(t *testing.T) {
 		}
 		if now.Leader != p.Leader && !v.Online(now.Leader) {
 			t.Fatalf("%s became %s, whose leader is not online", state(&p), state(now))
+		}
+		fit := slices.IndexFunc(now.ISR, v.Online)
+		unfit := slices.IndexFunc(now.ISR, v.draining)
+		if v.Online(now.Leader) && unfit >= 0 {
+			t.Fatalf("%s became %s, though %d is draining", state(&p), state(now), now.ISR[unfit])
+		}
+		if !v.Online(now.Leader) && fit >= 0 {
+			t.Fatalf("%s became %s, though %d could lead", state(&p), state(now), now.ISR[fit])
 		}
 	}
 	if changes < 10_000 || without < 1_000 {
@@ -184,6 +193,8 @@ func randomEvent(rng *rand.Rand, w *world, topics *int) {
 		w.restart(id)
 	case k < 6 && live && w.im.Brokers[id].Draining():
 		w.up(id)
+	case k < 6 && live && rng.IntN(2) == 0:
+		w.show(w.mark(id, !w.im.Brokers[id].Unreachable()))
 	case k < 6 && live:
 		w.drain(id)
 	case k < 7 && *topics < 5:

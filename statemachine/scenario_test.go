@@ -21,6 +21,7 @@ import (
 //	broker-restart 1         a broker dies and comes back, in one batch; with
 //	                         "unseen", while the watch was away
 //	drain 1, undrain 1       controlled shutdown begins, is cancelled
+//	lose 1, find 1           no stream of commands is open for long, is again
 //	create-topic t seed=7 partitions=3 rf=2 [block-size=1]
 //	place t                  a topic with the replicas given below, one
 //	                         partition a line
@@ -61,6 +62,8 @@ func (s *scenario) play(t *testing.T, d *datadriven.TestData) string {
 		}
 	case "drain":
 		s.show(s.each(s.brokers(d), s.register(d, draining))...)
+	case "lose", "find":
+		s.show(s.each(s.brokers(d), func(id cluster.BrokerID) store.Change { return s.mark(id, d.Cmd == "lose") })...)
 	case "create-topic":
 		return s.createTopic(t, d)
 	case "place":

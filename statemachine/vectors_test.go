@@ -70,6 +70,7 @@ func TestVector(t *testing.T) {
 		"election.controlledShutdown":       playElection,
 		"electionResult.offline":            playElectionResult,
 		"electionResult.controlledShutdown": playElectionResult,
+		"partition.scenario":                playPartitionScenario,
 		"election.scenario":                 playElectionScenario,
 		"assignment.auto":                   playAutoAssign,
 		"assignment.auto.error":             playAutoAssignError,
@@ -251,6 +252,32 @@ func playElectionScenario(t *testing.T, v vector) (got, want string) {
 	}
 	t.Fatalf("nobody tells this story: %s", v.Input)
 	return "", ""
+}
+
+// playPartitionScenario puts a stored record among brokers of which some shut
+// down, and takes a step.
+func playPartitionScenario(t *testing.T, v vector) (got, want string) {
+	type record struct {
+		Leader                      cluster.BrokerID
+		ISR                         []cluster.BrokerID
+		LeaderEpoch, PartitionEpoch int32
+	}
+	type input struct {
+		Live, ShuttingDown, Assignment []cluster.BrokerID
+		Stored                         record
+	}
+	in, x := read[input](t, v.Input), read[struct{ Written record }](t, v.Expected).Written
+	w := newWorld(t)
+	w.up(in.Live...)
+	p := newPartition(in.Assignment, ViewOf(w.im))
+	p.Leader, p.ISR = in.Stored.Leader, in.Stored.ISR
+	p.LeaderEpoch, p.PartitionEpoch = cluster.LeaderEpoch(in.Stored.LeaderEpoch), cluster.PartitionEpoch(in.Stored.PartitionEpoch)
+	topic := w.topic("t", p)
+	w.drain(in.ShuttingDown...)
+	w.settle()
+	return state(w.partition(topic)), state(&cluster.Partition{
+		Leader: x.Leader, ISR: x.ISR, LeaderEpoch: cluster.LeaderEpoch(x.LeaderEpoch), PartitionEpoch: p.PartitionEpoch + 1,
+	})
 }
 
 type assignInput struct {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/controllerd/controllerd/cluster"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 	"github.com/controllerd/controllerd/store"
@@ -61,6 +63,13 @@ func (w *world) relist() {
 
 func (w *world) broker(id cluster.BrokerID, rack string, state pb.BrokerState) store.Change {
 	record := &pb.BrokerRecord{NodeUuid: fmt.Sprint("node-", id), Nonce: "n", Rack: rack, State: state}
+	return w.put(w.im.Keys.Broker(id), cluster.Encode(record))
+}
+
+// mark notes in the key of a live broker whether it is unreachable.
+func (w *world) mark(id cluster.BrokerID, unreachable bool) store.Change {
+	record := proto.Clone(w.im.Brokers[id].Record).(*pb.BrokerRecord)
+	record.Unreachable = unreachable
 	return w.put(w.im.Keys.Broker(id), cluster.Encode(record))
 }
 

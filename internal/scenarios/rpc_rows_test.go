@@ -147,6 +147,8 @@ func (r *rows) register() {
 	row("metadata_scope", "negative", invalid, func(q *pb.RegisterRequest) { q.MetadataScope = -1 })
 	row("controller_epoch", "negative", invalid, func(q *pb.RegisterRequest) { q.ControllerEpoch = -1 })
 	row("controller_epoch", "huge", ok, func(q *pb.RegisterRequest) { q.ControllerEpoch = math.MaxInt64 })
+	row("address_version", "negative", invalid, func(q *pb.RegisterRequest) { q.AddressVersion = -1 })
+	row("address_version", "of before, with another address", ok, func(q *pb.RegisterRequest) { q.ControlAddress = "127.0.0.1:2" })
 }
 
 func (r *rows) sessions() {

@@ -97,13 +97,28 @@ func (w *World) spoil() {
 
 // drain makes a broker not fit to lead for a while.
 func (w *World) drain() {
-	read, err := w.etcd.model.Get(w.keys.Broker(cluster.BrokerID(w.rng.IntN(brokers))))
-	var r pb.BrokerRecord
-	if err != nil || len(read.KVs) == 0 || proto.Unmarshal(read.KVs[0].Value, &r) != nil {
-		return
+	id := cluster.BrokerID(w.rng.IntN(brokers))
+	w.setState(id, pb.BrokerState_BROKER_STATE_DRAINING)
+	w.later(w.p.ttl, func() { w.undrain(id) })
+}
+
+// undrain ends it, as soon as etcd takes the write.
+func (w *World) undrain(id cluster.BrokerID) {
+	if !w.setState(id, pb.BrokerState_BROKER_STATE_RUNNING) {
+		w.later(w.p.ttl, func() { w.undrain(id) })
 	}
-	r.State = pb.BrokerState_BROKER_STATE_DRAINING
-	w.replace(read.KVs[0], cluster.Encode(&r))
+}
+
+// setState writes the state of a broker by hand, beside what the active writes
+// into the same key. It reports whether the key does not ask for it any more.
+func (w *World) setState(id cluster.BrokerID, state pb.BrokerState) bool {
+	b := w.truth().Brokers[id]
+	if b == nil || b.Record.GetState() == state {
+		return true
+	}
+	r := proto.Clone(b.Record).(*pb.BrokerRecord)
+	r.State = state
+	return w.rewrite(w.keys.Broker(id), func(kv store.KV) store.Op { return store.PutKeepLease(kv.Key, cluster.Encode(r)) }) != 0
 }
 
 // replace gives a key another value for a while, unless it has one already.

@@ -51,6 +51,7 @@ func (w *World) calmDown() {
 		w.startDaemon(i)
 	}
 	for i, b := range w.brokers {
+		w.undrain(cluster.BrokerID(i))
 		w.thaw(&b.process)
 		w.startBroker(i)
 	}
@@ -109,6 +110,11 @@ func (w *World) amiss() string {
 	}
 	if len(truth.Candidates) != daemons || len(truth.Brokers) != brokers {
 		return fmt.Sprintf("%d candidates, %d brokers", len(truth.Candidates), len(truth.Brokers))
+	}
+	for _, b := range truth.SortedBrokers() {
+		if b.Draining() {
+			return fmt.Sprintf("broker %d is draining", b.ID)
+		}
 	}
 	if what := w.topicsAmiss(truth); what != "" {
 		return what

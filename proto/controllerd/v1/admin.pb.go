@@ -982,9 +982,11 @@ func (*ListBrokersRequest) Descriptor() ([]byte, []int) {
 }
 
 type ListBrokersResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Brokers       []*BrokerSummary       `protobuf:"bytes,1,rep,name=brokers,proto3" json:"brokers,omitempty"`
-	Revision      int64                  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Brokers  []*BrokerSummary       `protobuf:"bytes,1,rep,name=brokers,proto3" json:"brokers,omitempty"`
+	Revision int64                  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The active answered: what only it knows of the brokers is there.
+	FromActive    bool `protobuf:"varint,3,opt,name=from_active,json=fromActive,proto3" json:"from_active,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1033,6 +1035,13 @@ func (x *ListBrokersResponse) GetRevision() int64 {
 	return 0
 }
 
+func (x *ListBrokersResponse) GetFromActive() bool {
+	if x != nil {
+		return x.FromActive
+	}
+	return false
+}
+
 type BrokerSummary struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Id             int32                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1044,8 +1053,18 @@ type BrokerSummary struct {
 	Leaders        int32                  `protobuf:"varint,7,opt,name=leaders,proto3" json:"leaders,omitempty"`
 	Replicas       int32                  `protobuf:"varint,8,opt,name=replicas,proto3" json:"replicas,omitempty"`
 	// False: known by its node record only.
-	Live          bool        `protobuf:"varint,9,opt,name=live,proto3" json:"live,omitempty"`
-	Endpoints     []*Endpoint `protobuf:"bytes,10,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
+	Live      bool        `protobuf:"varint,9,opt,name=live,proto3" json:"live,omitempty"`
+	Endpoints []*Endpoint `protobuf:"bytes,10,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
+	// It has a session, but answers on no stream of commands: it is treated as
+	// draining.
+	Unreachable bool `protobuf:"varint,11,opt,name=unreachable,proto3" json:"unreachable,omitempty"`
+	// When its session began, Unix milliseconds, for people only.
+	RegisteredMs int64 `protobuf:"varint,12,opt,name=registered_ms,json=registeredMs,proto3" json:"registered_ms,omitempty"`
+	// The revision up to which it has been told everything and has applied it.
+	// Not set: no stream to it is open, or a standby answered.
+	ResumePoint *int64 `protobuf:"varint,13,opt,name=resume_point,json=resumePoint,proto3,oneof" json:"resume_point,omitempty"`
+	// Why the active cannot push to it. Empty: it can, or a standby answered.
+	Problem       string `protobuf:"bytes,14,opt,name=problem,proto3" json:"problem,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1150,6 +1169,34 @@ func (x *BrokerSummary) GetEndpoints() []*Endpoint {
 	return nil
 }
 
+func (x *BrokerSummary) GetUnreachable() bool {
+	if x != nil {
+		return x.Unreachable
+	}
+	return false
+}
+
+func (x *BrokerSummary) GetRegisteredMs() int64 {
+	if x != nil {
+		return x.RegisteredMs
+	}
+	return 0
+}
+
+func (x *BrokerSummary) GetResumePoint() int64 {
+	if x != nil && x.ResumePoint != nil {
+		return *x.ResumePoint
+	}
+	return 0
+}
+
+func (x *BrokerSummary) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
 type DescribeControllerRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1207,9 +1254,11 @@ type DescribeControllerResponse struct {
 	Problems          []string `protobuf:"bytes,14,rep,name=problems,proto3" json:"problems,omitempty"`
 	UnknownPartitions int32    `protobuf:"varint,15,opt,name=unknown_partitions,json=unknownPartitions,proto3" json:"unknown_partitions,omitempty"`
 	// What the daemon has counted since it started.
-	Counters      map[string]int64 `protobuf:"bytes,16,rep,name=counters,proto3" json:"counters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Counters map[string]int64 `protobuf:"bytes,16,rep,name=counters,proto3" json:"counters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// Live brokers that are marked as unreachable, in order.
+	UnreachableBrokers []int32 `protobuf:"varint,17,rep,packed,name=unreachable_brokers,json=unreachableBrokers,proto3" json:"unreachable_brokers,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *DescribeControllerResponse) Reset() {
@@ -1350,6 +1399,13 @@ func (x *DescribeControllerResponse) GetUnknownPartitions() int32 {
 func (x *DescribeControllerResponse) GetCounters() map[string]int64 {
 	if x != nil {
 		return x.Counters
+	}
+	return nil
+}
+
+func (x *DescribeControllerResponse) GetUnreachableBrokers() []int32 {
+	if x != nil {
+		return x.UnreachableBrokers
 	}
 	return nil
 }
@@ -1799,10 +1855,12 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\vConfigEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x14\n" +
-	"\x12ListBrokersRequest\"j\n" +
+	"\x12ListBrokersRequest\"\x8b\x01\n" +
 	"\x13ListBrokersResponse\x127\n" +
 	"\abrokers\x18\x01 \x03(\v2\x1d.controllerd.v1.BrokerSummaryR\abrokers\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x03R\brevision\"\xd1\x02\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x1f\n" +
+	"\vfrom_active\x18\x03 \x01(\bR\n" +
+	"fromActive\"\xeb\x03\n" +
 	"\rBrokerSummary\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12!\n" +
 	"\fbroker_epoch\x18\x02 \x01(\x03R\vbrokerEpoch\x12\x12\n" +
@@ -1814,8 +1872,13 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\breplicas\x18\b \x01(\x05R\breplicas\x12\x12\n" +
 	"\x04live\x18\t \x01(\bR\x04live\x126\n" +
 	"\tendpoints\x18\n" +
-	" \x03(\v2\x18.controllerd.v1.EndpointR\tendpoints\"\x1b\n" +
-	"\x19DescribeControllerRequest\"\xa4\x05\n" +
+	" \x03(\v2\x18.controllerd.v1.EndpointR\tendpoints\x12 \n" +
+	"\vunreachable\x18\v \x01(\bR\vunreachable\x12#\n" +
+	"\rregistered_ms\x18\f \x01(\x03R\fregisteredMs\x12&\n" +
+	"\fresume_point\x18\r \x01(\x03H\x00R\vresumePoint\x88\x01\x01\x12\x18\n" +
+	"\aproblem\x18\x0e \x01(\tR\aproblemB\x0f\n" +
+	"\r_resume_point\"\x1b\n" +
+	"\x19DescribeControllerRequest\"\xd5\x05\n" +
 	"\x1aDescribeControllerResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x18\n" +
@@ -1835,7 +1898,8 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\x1bunder_replicated_partitions\x18\r \x01(\x05R\x19underReplicatedPartitions\x12\x1a\n" +
 	"\bproblems\x18\x0e \x03(\tR\bproblems\x12-\n" +
 	"\x12unknown_partitions\x18\x0f \x01(\x05R\x11unknownPartitions\x12T\n" +
-	"\bcounters\x18\x10 \x03(\v28.controllerd.v1.DescribeControllerResponse.CountersEntryR\bcounters\x1a;\n" +
+	"\bcounters\x18\x10 \x03(\v28.controllerd.v1.DescribeControllerResponse.CountersEntryR\bcounters\x12/\n" +
+	"\x13unreachable_brokers\x18\x11 \x03(\x05R\x12unreachableBrokers\x1a;\n" +
 	"\rCountersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x18\n" +
@@ -1968,6 +2032,7 @@ func file_controllerd_v1_admin_proto_init() {
 		return
 	}
 	file_controllerd_v1_record_proto_init()
+	file_controllerd_v1_admin_proto_msgTypes[16].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -42,8 +42,11 @@ type RegisterRequest struct {
 	MetadataScope MetadataScope `protobuf:"varint,11,opt,name=metadata_scope,json=metadataScope,proto3,enum=controllerd.v1.MetadataScope" json:"metadata_scope,omitempty"`
 	// The highest controller epoch seen.
 	ControllerEpoch int64 `protobuf:"varint,12,opt,name=controller_epoch,json=controllerEpoch,proto3" json:"controller_epoch,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Rises with each change of the control address, the endpoints and the death
+	// probe by the process; 0 and above.
+	AddressVersion int64 `protobuf:"varint,13,opt,name=address_version,json=addressVersion,proto3" json:"address_version,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *RegisterRequest) Reset() {
@@ -156,6 +159,13 @@ func (x *RegisterRequest) GetMetadataScope() MetadataScope {
 func (x *RegisterRequest) GetControllerEpoch() int64 {
 	if x != nil {
 		return x.ControllerEpoch
+	}
+	return 0
+}
+
+func (x *RegisterRequest) GetAddressVersion() int64 {
+	if x != nil {
+		return x.AddressVersion
 	}
 	return 0
 }
@@ -888,7 +898,7 @@ var File_controllerd_v1_broker_proto protoreflect.FileDescriptor
 
 const file_controllerd_v1_broker_proto_rawDesc = "" +
 	"\n" +
-	"\x1bcontrollerd/v1/broker.proto\x12\x0econtrollerd.v1\x1a\x1bcontrollerd/v1/record.proto\"\xc7\x03\n" +
+	"\x1bcontrollerd/v1/broker.proto\x12\x0econtrollerd.v1\x1a\x1bcontrollerd/v1/record.proto\"\xf0\x03\n" +
 	"\x0fRegisterRequest\x12!\n" +
 	"\fcluster_uuid\x18\x01 \x01(\tR\vclusterUuid\x12\x1b\n" +
 	"\tbroker_id\x18\x02 \x01(\x05R\bbrokerId\x12\x1b\n" +
@@ -903,7 +913,8 @@ const file_controllerd_v1_broker_proto_rawDesc = "" +
 	" \x01(\bR\n" +
 	"deathProbe\x12D\n" +
 	"\x0emetadata_scope\x18\v \x01(\x0e2\x1d.controllerd.v1.MetadataScopeR\rmetadataScope\x12)\n" +
-	"\x10controller_epoch\x18\f \x01(\x03R\x0fcontrollerEpoch\"\xbf\x01\n" +
+	"\x10controller_epoch\x18\f \x01(\x03R\x0fcontrollerEpoch\x12'\n" +
+	"\x0faddress_version\x18\r \x01(\x03R\x0eaddressVersion\"\xbf\x01\n" +
 	"\x10RegisterResponse\x12!\n" +
 	"\fcluster_uuid\x18\x01 \x01(\tR\vclusterUuid\x12!\n" +
 	"\fbroker_epoch\x18\x02 \x01(\x03R\vbrokerEpoch\x12\x14\n" +

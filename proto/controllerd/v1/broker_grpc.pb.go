@@ -33,7 +33,8 @@ const (
 //
 // Served by each daemon.
 type BrokerServiceClient interface {
-	// Register makes the broker live. It is idempotent by the process's nonce.
+	// Register makes the broker live. It is idempotent by the process's nonce,
+	// but for addresses of a higher version, which take the place of the old ones.
 	Register(ctx context.Context, in *RegisterRequest, opts ...grpc.CallOption) (*RegisterResponse, error)
 	// RenewSession keeps the broker live.
 	RenewSession(ctx context.Context, in *RenewSessionRequest, opts ...grpc.CallOption) (*RenewSessionResponse, error)
@@ -97,7 +98,8 @@ func (c *brokerServiceClient) AlterPartition(ctx context.Context, in *AlterParti
 //
 // Served by each daemon.
 type BrokerServiceServer interface {
-	// Register makes the broker live. It is idempotent by the process's nonce.
+	// Register makes the broker live. It is idempotent by the process's nonce,
+	// but for addresses of a higher version, which take the place of the old ones.
 	Register(context.Context, *RegisterRequest) (*RegisterResponse, error)
 	// RenewSession keeps the broker live.
 	RenewSession(context.Context, *RenewSessionRequest) (*RenewSessionResponse, error)

@@ -39,6 +39,8 @@ const (
 	EndCause_END_CAUSE_PROVEN_DEAD EndCause = 4
 	// The seat was handed to a named successor.
 	EndCause_END_CAUSE_TRANSFERRED EndCause = 5
+	// It could not reach more than half of the live brokers.
+	EndCause_END_CAUSE_CUT_OFF EndCause = 6
 )
 
 // Enum value maps for EndCause.
@@ -50,6 +52,7 @@ var (
 		3: "END_CAUSE_SELF_FENCED",
 		4: "END_CAUSE_PROVEN_DEAD",
 		5: "END_CAUSE_TRANSFERRED",
+		6: "END_CAUSE_CUT_OFF",
 	}
 	EndCause_value = map[string]int32{
 		"END_CAUSE_UNSPECIFIED": 0,
@@ -58,6 +61,7 @@ var (
 		"END_CAUSE_SELF_FENCED": 3,
 		"END_CAUSE_PROVEN_DEAD": 4,
 		"END_CAUSE_TRANSFERRED": 5,
+		"END_CAUSE_CUT_OFF":     6,
 	}
 )
 
@@ -256,6 +260,7 @@ const (
 	ChangeCause_CHANGE_CAUSE_UNCLEAN_ELECTION    ChangeCause = 8
 	ChangeCause_CHANGE_CAUSE_REASSIGNMENT        ChangeCause = 9
 	ChangeCause_CHANGE_CAUSE_EXPANDED            ChangeCause = 10
+	ChangeCause_CHANGE_CAUSE_BROKER_UNREACHABLE  ChangeCause = 11
 )
 
 // Enum value maps for ChangeCause.
@@ -272,6 +277,7 @@ var (
 		8:  "CHANGE_CAUSE_UNCLEAN_ELECTION",
 		9:  "CHANGE_CAUSE_REASSIGNMENT",
 		10: "CHANGE_CAUSE_EXPANDED",
+		11: "CHANGE_CAUSE_BROKER_UNREACHABLE",
 	}
 	ChangeCause_value = map[string]int32{
 		"CHANGE_CAUSE_UNSPECIFIED":         0,
@@ -285,6 +291,7 @@ var (
 		"CHANGE_CAUSE_UNCLEAN_ELECTION":    8,
 		"CHANGE_CAUSE_REASSIGNMENT":        9,
 		"CHANGE_CAUSE_EXPANDED":            10,
+		"CHANGE_CAUSE_BROKER_UNREACHABLE":  11,
 	}
 )
 
@@ -752,6 +759,12 @@ type BrokerRecord struct {
 	DeathProbe     bool          `protobuf:"varint,8,opt,name=death_probe,json=deathProbe,proto3" json:"death_probe,omitempty"`
 	MetadataScope  MetadataScope `protobuf:"varint,9,opt,name=metadata_scope,json=metadataScope,proto3,enum=controllerd.v1.MetadataScope" json:"metadata_scope,omitempty"`
 	RegisteredMs   int64         `protobuf:"varint,10,opt,name=registered_ms,json=registeredMs,proto3" json:"registered_ms,omitempty"`
+	// Written by the active: it has a session, but answers on no stream of
+	// commands. It is treated as draining until it answers again.
+	Unreachable bool `protobuf:"varint,11,opt,name=unreachable,proto3" json:"unreachable,omitempty"`
+	// Counts the changes of the addresses by the process. A registration with
+	// that number or a lower one leaves them as they are.
+	AddressVersion int64 `protobuf:"varint,12,opt,name=address_version,json=addressVersion,proto3" json:"address_version,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -852,6 +865,20 @@ func (x *BrokerRecord) GetMetadataScope() MetadataScope {
 func (x *BrokerRecord) GetRegisteredMs() int64 {
 	if x != nil {
 		return x.RegisteredMs
+	}
+	return 0
+}
+
+func (x *BrokerRecord) GetUnreachable() bool {
+	if x != nil {
+		return x.Unreachable
+	}
+	return false
+}
+
+func (x *BrokerRecord) GetAddressVersion() int64 {
+	if x != nil {
+		return x.AddressVersion
 	}
 	return 0
 }
@@ -1428,7 +1455,7 @@ const file_controllerd_v1_record_proto_rawDesc = "" +
 	"\tsuccessor\x18\t \x01(\tR\tsuccessor\"@\n" +
 	"\bEndpoint\x12\x1a\n" +
 	"\blistener\x18\x01 \x01(\tR\blistener\x12\x18\n" +
-	"\aaddress\x18\x02 \x01(\tR\aaddress\"\x8b\x03\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\"\xd6\x03\n" +
 	"\fBrokerRecord\x12\x1b\n" +
 	"\tnode_uuid\x18\x01 \x01(\tR\bnodeUuid\x12\x14\n" +
 	"\x05nonce\x18\x02 \x01(\tR\x05nonce\x12\x14\n" +
@@ -1441,7 +1468,9 @@ const file_controllerd_v1_record_proto_rawDesc = "" +
 	"deathProbe\x12D\n" +
 	"\x0emetadata_scope\x18\t \x01(\x0e2\x1d.controllerd.v1.MetadataScopeR\rmetadataScope\x12#\n" +
 	"\rregistered_ms\x18\n" +
-	" \x01(\x03R\fregisteredMs\"g\n" +
+	" \x01(\x03R\fregisteredMs\x12 \n" +
+	"\vunreachable\x18\v \x01(\bR\vunreachable\x12'\n" +
+	"\x0faddress_version\x18\f \x01(\x03R\x0eaddressVersion\"g\n" +
 	"\n" +
 	"NodeRecord\x12\x1b\n" +
 	"\tnode_uuid\x18\x01 \x01(\tR\bnodeUuid\x12&\n" +
@@ -1499,14 +1528,15 @@ const file_controllerd_v1_record_proto_rawDesc = "" +
 	"\x0ePartitionBlock\x12?\n" +
 	"\n" +
 	"partitions\x18\x01 \x03(\v2\x1f.controllerd.v1.PartitionRecordR\n" +
-	"partitions*\xa6\x01\n" +
+	"partitions*\xbd\x01\n" +
 	"\bEndCause\x12\x19\n" +
 	"\x15END_CAUSE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12END_CAUSE_RESIGNED\x10\x01\x12\x16\n" +
 	"\x12END_CAUSE_SHUTDOWN\x10\x02\x12\x19\n" +
 	"\x15END_CAUSE_SELF_FENCED\x10\x03\x12\x19\n" +
 	"\x15END_CAUSE_PROVEN_DEAD\x10\x04\x12\x19\n" +
-	"\x15END_CAUSE_TRANSFERRED\x10\x05*`\n" +
+	"\x15END_CAUSE_TRANSFERRED\x10\x05\x12\x15\n" +
+	"\x11END_CAUSE_CUT_OFF\x10\x06*`\n" +
 	"\vBrokerState\x12\x1c\n" +
 	"\x18BROKER_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14BROKER_STATE_RUNNING\x10\x01\x12\x19\n" +
@@ -1519,7 +1549,7 @@ const file_controllerd_v1_record_proto_rawDesc = "" +
 	"\rRecoveryState\x12\x1e\n" +
 	"\x1aRECOVERY_STATE_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18RECOVERY_STATE_RECOVERED\x10\x01\x12\x1d\n" +
-	"\x19RECOVERY_STATE_RECOVERING\x10\x02*\xe8\x02\n" +
+	"\x19RECOVERY_STATE_RECOVERING\x10\x02*\x8d\x03\n" +
 	"\vChangeCause\x12\x1c\n" +
 	"\x18CHANGE_CAUSE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14CHANGE_CAUSE_CREATED\x10\x01\x12\x1c\n" +
@@ -1532,7 +1562,8 @@ const file_controllerd_v1_record_proto_rawDesc = "" +
 	"\x1dCHANGE_CAUSE_UNCLEAN_ELECTION\x10\b\x12\x1d\n" +
 	"\x19CHANGE_CAUSE_REASSIGNMENT\x10\t\x12\x19\n" +
 	"\x15CHANGE_CAUSE_EXPANDED\x10\n" +
-	"BGZEgithub.com/controllerd/controllerd/proto/controllerd/v1;controllerdv1b\x06proto3"
+	"\x12#\n" +
+	"\x1fCHANGE_CAUSE_BROKER_UNREACHABLE\x10\vBGZEgithub.com/controllerd/controllerd/proto/controllerd/v1;controllerdv1b\x06proto3"
 
 var (
 	file_controllerd_v1_record_proto_rawDescOnce sync.Once
