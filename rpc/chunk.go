@@ -36,7 +36,8 @@ type chunk struct {
 	end     int64 // the cursor behind it
 	states  []state
 	removed []*pb.RemovedTopic
-	all     []*pb.TopicStates // of all states; nil: not grouped yet
+	hosts   map[cluster.BrokerID][]state // those with a replica on it; nil: not sorted out yet
+	all     *broadcast                   // of all states; nil: not made yet
 }
 
 // chunks are those that were built from one image in one term.
@@ -107,50 +108,32 @@ func (p *Pusher) isNew(part *cluster.Partition) bool {
 	return part.LeaderEpoch == 0 && part.PartitionEpoch == 0 && part.ControllerEpoch == p.claim.Epoch
 }
 
-// hosted are the states that have a replica on the broker, by topic, and how
-// many they are.
-func (c *chunk) hosted(id cluster.BrokerID, each func(state)) ([]*pb.TopicStates, int) {
-	var out []*pb.TopicStates
-	n := 0
-	for _, s := range c.states {
-		if slices.Contains(s.p.Replicas, id) {
-			out = group(out, s)
-			each(s)
-			n++
-		}
-	}
-	return out, n
-}
-
-// metadata is what the broker wants to hear of the chunk.
-func (c *chunk) metadata(im *cluster.Image, t *target) *pb.UpdateMetadata {
-	b := im.Brokers[t.id]
-	if b == nil || b.Record.GetMetadataScope() == pb.MetadataScope_METADATA_SCOPE_NONE || len(c.states)+len(c.removed) == 0 {
-		return nil
-	}
-	if b.Record.GetMetadataScope() == pb.MetadataScope_METADATA_SCOPE_HOSTED {
-		topics, _ := c.hosted(t.id, func(state) {})
-		if len(topics)+len(c.removed) == 0 {
-			return nil
-		}
-		return &pb.UpdateMetadata{Topics: topics, RemovedTopics: c.removed}
-	}
-	if c.all == nil {
+// hosted are the states that have a replica on the broker.
+func (c *chunk) hosted(id cluster.BrokerID) []state {
+	if c.hosts == nil {
+		c.hosts = map[cluster.BrokerID][]state{}
 		for _, s := range c.states {
-			c.all = group(c.all, s)
+			for _, b := range s.p.Replicas {
+				c.hosts[b] = append(c.hosts[b], s)
+			}
 		}
 	}
-	return &pb.UpdateMetadata{Topics: c.all, RemovedTopics: c.removed}
+	return c.hosts[id]
 }
 
-// group adds a state to those of its topic, which must be the last one: half
-// the bytes of naming it each time.
-func group(out []*pb.TopicStates, s state) []*pb.TopicStates {
-	if n := len(out); n == 0 || out[n-1].GetTopic() != s.topic.Name {
-		out = append(out, &pb.TopicStates{TopicId: s.topic.ID[:], Topic: s.topic.Name})
+// grouped are sorted states under their topics: half the bytes of naming it
+// with each.
+func grouped(states []state) []*pb.TopicStates {
+	var out []*pb.TopicStates
+	wires := make([]*pb.PartitionState, len(states))
+	for i, s := range states {
+		wires[i] = s.wire
+		if n := len(out); n == 0 || out[n-1].GetTopic() != s.topic.Name {
+			out = append(out, &pb.TopicStates{TopicId: s.topic.ID[:], Topic: s.topic.Name, Partitions: wires[i:i]})
+		}
+		last := out[len(out)-1]
+		last.Partitions = last.Partitions[:len(last.Partitions)+1]
 	}
-	last := out[len(out)-1]
-	last.Partitions = append(last.Partitions, s.wire)
 	return out
 }
 

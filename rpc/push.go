@@ -43,6 +43,9 @@ type Dial struct {
 type Send struct {
 	Stream  StreamID
 	Request *pb.CommandsRequest
+	// Metadata is the encoding of the command's UpdateMetadata, if it is the
+	// same for many brokers; else nil. It must not be changed.
+	Metadata []byte
 }
 
 // Hangup closes a stream; answered by Closed.
@@ -104,6 +107,8 @@ type Pusher struct {
 	turn     int       // whose turn it is
 	more     bool      // the last slice left something
 	built    chunks
+	live     *broadcast // the live brokers, as liveOf counts them
+	liveOf   int64
 	closing  map[StreamID]bool // hung up, not yet closed
 	streams  int64
 	Stats    PushStats
@@ -124,6 +129,7 @@ type PushStats struct {
 	Already int64
 	Failed  int64 // results of any other kind
 	Refused int64 // whole commands, by the gate of a broker
+	Encoded int64 // bodies of metadata, each for all brokers
 	// Streams that began with everything, and that went on where an earlier
 	// one had ended.
 	FullSyncs, Resumed int64
@@ -183,7 +189,7 @@ func (p *Pusher) End() []PushAction {
 	for _, t := range p.order {
 		out = p.drop(t, out)
 	}
-	p.order, p.built = nil, chunks{}
+	p.order, p.built, p.live = nil, chunks{}, nil
 	return out
 }
 

@@ -76,5 +76,5 @@ func (p *Pusher) sendPing(im *cluster.Image, t *target, out []PushAction) []Push
 		ping.Progress = p.progress(im, t)
 		t.told = store.Rev(ping.Progress.ResumePoint)
 	}
-	return append(out, Send{t.stream, &pb.CommandsRequest{Request: &pb.CommandsRequest_Ping{Ping: ping}}})
+	return append(out, Send{Stream: t.stream, Request: &pb.CommandsRequest{Request: &pb.CommandsRequest_Ping{Ping: ping}}})
 }

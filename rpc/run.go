@@ -42,7 +42,7 @@ type Streams struct {
 
 type stream struct {
 	cancel context.CancelFunc
-	out    chan *pb.CommandsRequest
+	out    chan Send
 	hangup chan struct{} // closed by hangUp
 	spoken bool          // the hello has come; guarded by Streams.mu
 }
@@ -64,7 +64,7 @@ func (s *Streams) Do(ctx context.Context, a PushAction) {
 	switch a := a.(type) {
 	case Dial:
 		ctx, cancel := context.WithCancel(ctx)
-		st := &stream{cancel: cancel, out: make(chan *pb.CommandsRequest, outbox), hangup: make(chan struct{})}
+		st := &stream{cancel: cancel, out: make(chan Send, outbox), hangup: make(chan struct{})}
 		s.mu.Lock()
 		s.open[a.Stream] = st
 		s.mu.Unlock()
@@ -81,7 +81,7 @@ func (s *Streams) Do(ctx context.Context, a PushAction) {
 	case Send:
 		if st := s.find(a.Stream); st != nil {
 			select {
-			case st.out <- a.Request:
+			case st.out <- a:
 			default: // the broker does not read
 				st.cancel()
 			}
@@ -161,7 +161,7 @@ func (s *Streams) dial(ctx context.Context, d Dial) (*grpc.ClientConn, pb.Comman
 	ctx, cancel := context.WithCancelCause(ctx)
 	late := time.AfterFunc(dialTimeout, func() { cancel(errors.New("no hello in time")) })
 	defer late.Stop()
-	call, err := pb.NewCommandServiceClient(conn).Commands(ctx)
+	call, err := pb.NewCommandServiceClient(conn).Commands(ctx, grpc.ForceCodecV2(newSendCodec()))
 	if err != nil {
 		return conn, nil, nil, err
 	}
@@ -193,7 +193,7 @@ func (s *Streams) send(ctx context.Context, call pb.CommandService_CommandsClien
 				st.cancel()
 				return ErrQuiet
 			}
-			if err := call.Send(r); err != nil {
+			if err := call.SendMsg(r); err != nil {
 				return nil // the receiver hears why
 			}
 		}

@@ -188,7 +188,7 @@ func (p *Pusher) sendDue(now time.Duration, im *cluster.Image, t *target, out []
 	}
 	if t.brokers != p.brokers && t.unacked < window {
 		t.brokers = p.brokers
-		out = p.send(im, t, &pb.Command{Body: &pb.Command_UpdateMetadata{UpdateMetadata: &pb.UpdateMetadata{LiveBrokers: liveBrokers(im)}}}, out)
+		out = p.sendMetadata(im, t, p.liveMetadata(im), nil, out)
 	}
 	out, n := p.sendStops(now, im, t, out)
 	if again := t.retriesDue(now, im); len(again) > 0 && t.unacked < window {
@@ -211,12 +211,12 @@ func (p *Pusher) sendDue(now time.Duration, im *cluster.Image, t *target, out []
 		return out, n
 	}
 	behind := p.progress(im, t) // once the whole chunk is accepted
-	m := c.metadata(im, t)
+	m := p.metadataOf(im, t, c)
 	if m == nil {
 		return p.sendHosted(im, t, c, behind, out), n
 	}
 	out = p.sendHosted(im, t, c, nil, out)
-	return p.send(im, t, &pb.Command{Body: &pb.Command_UpdateMetadata{UpdateMetadata: m}, Progress: behind}, out), n
+	return p.sendMetadata(im, t, m, behind, out), n
 }
 
 // retriesDue are the partitions to be tried again, up to the size of one
@@ -248,21 +248,27 @@ func (t *target) retriesDue(now time.Duration, im *cluster.Image) []state {
 
 // sendHosted sends the LeaderAndIsr of those states that the broker hosts.
 func (p *Pusher) sendHosted(im *cluster.Image, t *target, c *chunk, behind *pb.Progress, out []PushAction) []PushAction {
-	topics, n := c.hosted(t.id, func(s state) {
+	hosted := c.hosted(t.id)
+	if len(hosted) == 0 {
+		return out
+	}
+	for _, s := range hosted {
 		rev := s.rev
 		if r := t.retries[s.id]; r != nil && rev == 0 {
 			rev = r.rev
 		}
 		t.pending[s.id] = sent{s.p.LeaderEpoch, rev}
-	})
-	if n == 0 {
-		return out
 	}
-	p.Stats.Sent += int64(n)
-	return p.send(im, t, &pb.Command{Body: &pb.Command_LeaderAndIsr{LeaderAndIsr: &pb.LeaderAndIsr{Topics: topics}}, Progress: behind}, out)
+	p.Stats.Sent += int64(len(hosted))
+	return p.send(im, t, &pb.Command{Body: &pb.Command_LeaderAndIsr{LeaderAndIsr: &pb.LeaderAndIsr{Topics: grouped(hosted)}}, Progress: behind}, out)
 }
 
 func (p *Pusher) send(im *cluster.Image, t *target, c *pb.Command, out []PushAction) []PushAction {
+	return append(out, Send{Stream: t.stream, Request: p.command(im, t, c)})
+}
+
+// command stamps and numbers the next command to a broker.
+func (p *Pusher) command(im *cluster.Image, t *target, c *pb.Command) *pb.CommandsRequest {
 	t.sequence++
 	t.unacked++
 	c.Sequence = t.sequence
@@ -275,7 +281,7 @@ func (p *Pusher) send(im *cluster.Image, t *target, c *pb.Command, out []PushAct
 	}
 	term := fencing.Term{ClusterUUID: im.Cluster.GetUuid(), ControllerID: p.self, Epoch: p.claim.Epoch}
 	c.Stamp = term.Stamp(fencing.Target{Broker: t.id, Epoch: t.epoch}, im.Rev)
-	return append(out, Send{t.stream, &pb.CommandsRequest{Request: &pb.CommandsRequest_Command{Command: c}}})
+	return &pb.CommandsRequest{Request: &pb.CommandsRequest_Command{Command: c}}
 }
 
 func liveBrokers(im *cluster.Image) *pb.LiveBrokers {
