@@ -18,15 +18,16 @@ const (
 	exitOK     = 0
 	exitFailed = 1 // the daemon refused, or the command was interrupted
 	exitUsage  = 2 // the command line makes no sense; nothing was asked
-	exitAway   = 3 // no daemon could be reached, none is active, or no answer came in time
+	exitAway   = 3 // no daemon, or for debug no etcd, could be reached, none is active, or no answer came in time
 )
 
 // exitCodes ends the help of the root.
 const exitCodes = `Exit codes:
   0  done
-  1  refused by the daemon, or failed
+  1  refused, or failed
   2  wrong usage: unknown command or flag, bad argument
-  3  no daemon was reached, none is active, or no answer came in time
+  3  no daemon (for debug: no etcd) was reached, none is active, or no answer came
+     in time
 `
 
 // usageError is a command line that can not be understood.
@@ -78,7 +79,7 @@ func exitCode(err error) int {
 		return exitOK
 	case errors.As(err, &usage):
 		return exitUsage
-	case errors.As(err, &away):
+	case errors.As(err, &away), errors.As(err, new(noAnswer)):
 		return exitAway
 	case errors.As(err, &refused):
 		if c := refused.status.Code(); c == codes.Unavailable || c == codes.DeadlineExceeded {
