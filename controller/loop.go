@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/controllerd/controllerd/cluster"
@@ -59,7 +60,7 @@ type Loop struct {
 	active   bool  // the claim may be acted on
 	stopping bool  // its work is being stopped
 	resigner int64 // the request that asked for it, 0 if none
-	resigned cluster.Epoch
+	resigned any   // what it will be answered
 
 	requests []asked
 	plan     *plan
@@ -185,7 +186,7 @@ func (l *Loop) Step(now election.Now, events ...Event) []Action {
 		out = l.stop(now, out)
 	}
 	if l.resigner != 0 && !l.candidate.Holding() {
-		out = append(out, Answer{l.resigner, rpc.Answer{Response: &pb.ResignControllerResponse{Epoch: int64(l.resigned)}}})
+		out = append(out, Answer{l.resigner, rpc.Answer{Response: l.resigned}})
 		l.resigner = 0
 	}
 	if l.active {
@@ -400,15 +401,48 @@ func (l *Loop) requested(ev Requested, out []Action) []Action {
 	if !l.active {
 		return append(out, Answer{ev.ID, rpc.Answer{Err: rpc.NotController(l.im, l.cfg.Election.Self.GetNonce())}})
 	}
-	r, ok := ev.Request.(rpc.Resign)
-	if !ok {
-		l.requests = append(l.requests, asked{id: ev.ID, request: l.recognizable(ev.Request)})
-		return out
+	switch r := ev.Request.(type) {
+	case rpc.Resign:
+		l.resigned = &pb.ResignControllerResponse{Epoch: int64(l.claim.Epoch)}
+		return l.resign(ev.ID, epoch.End{Cause: pb.EndCause_END_CAUSE_RESIGNED, Reason: r.Reason}, out)
+	case rpc.Transfer:
+		if err := l.successorFault(r.GetSuccessor()); err != nil {
+			return append(out, Answer{ev.ID, rpc.Answer{Err: err}})
+		}
+		l.resigned = &pb.TransferControllerResponse{Epoch: int64(l.claim.Epoch)}
+		return l.resign(ev.ID, epoch.End{Cause: pb.EndCause_END_CAUSE_TRANSFERRED, Reason: r.GetReason(), Successor: r.GetSuccessor()}, out)
 	}
-	l.resigner, l.resigned = ev.ID, l.claim.Epoch
-	end := epoch.End{Cause: pb.EndCause_END_CAUSE_RESIGNED, Reason: r.Reason}
+	l.requests = append(l.requests, asked{id: ev.ID, request: l.recognizable(ev.Request)})
+	return out
+}
+
+// resign ends the term because a request has asked for it, which is answered
+// with l.resigned when the seat is given up.
+func (l *Loop) resign(request int64, end epoch.End, out []Action) []Action {
+	l.resigner = request
 	now := election.Now{Mono: l.now, WallMs: l.wallMs}
 	return l.elect(l.candidate.Step(now, l.im, l.oldestWrite(l.now), election.Resign{End: end}), out)
+}
+
+// successorFault says why a daemon of that id could not follow.
+func (l *Loop) successorFault(id string) error {
+	var others []string
+	for _, c := range l.im.Candidates {
+		if c.Record.GetNonce() != l.cfg.Election.Self.GetNonce() {
+			others = append(others, c.Record.GetId())
+		}
+	}
+	slices.Sort(others)
+	meta := map[string]string{"successor": id}
+	switch {
+	case slices.Contains(others, id):
+		return nil
+	case id == l.cfg.Election.Self.GetId():
+		return rpc.Error(cluster.ElectionNotNeeded, meta, "%s is the active controller", id)
+	case len(others) == 0:
+		return rpc.Error(cluster.InvalidRequest, meta, "daemon %q does not stand by, nor does any other", id)
+	}
+	return rpc.Error(cluster.InvalidRequest, meta, "daemon %q does not stand by, these do: %s", id, strings.Join(others, ", "))
 }
 
 // recognizable gives a creation without a request id one, so that it is known

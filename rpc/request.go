@@ -27,10 +27,14 @@ type DeleteTopics struct{ *pb.DeleteTopicsRequest }
 // Resign gives up the seat.
 type Resign struct{ Reason string }
 
+// Transfer gives the seat to a named daemon.
+type Transfer struct{ *pb.TransferControllerRequest }
+
 func (Alter) request()        {}
 func (CreateTopics) request() {}
 func (DeleteTopics) request() {}
 func (Resign) request()       {}
+func (Transfer) request()     {}
 
 // Answer is the answer to a Request: a response message, or an error.
 type Answer struct {

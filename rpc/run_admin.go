@@ -80,6 +80,19 @@ func (s *adminService) ResignController(ctx context.Context, r *pb.ResignControl
 	return typed[*pb.ResignControllerResponse](resp, err)
 }
 
+func (s *adminService) TransferController(ctx context.Context, r *pb.TransferControllerRequest) (*pb.TransferControllerResponse, error) {
+	if err := checkTexts(text{"successor", r.GetSuccessor()}, text{"reason", r.GetReason()}); err != nil {
+		return nil, err
+	}
+	resp, err := s.core.Submit(ctx, Transfer{r})
+	if ReasonOf(err) == cluster.NotController {
+		return forward(ctx, s.fwd, err, func(ctx context.Context, c *clients) (*pb.TransferControllerResponse, error) {
+			return c.admin.TransferController(ctx, r)
+		})
+	}
+	return typed[*pb.TransferControllerResponse](resp, err)
+}
+
 func (s *adminService) ListTopics(ctx context.Context, r *pb.ListTopicsRequest) (*pb.ListTopicsResponse, error) {
 	return look(ctx, s.core, func(v View) (*pb.ListTopicsResponse, error) { return listTopics(v.Image, r) })
 }

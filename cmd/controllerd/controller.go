@@ -12,7 +12,7 @@ import (
 func newController() *cobra.Command {
 	c := &client{}
 	group := newGroup("controller", "Look at the daemons, and hand over the seat",
-		newControllerStatus(c), newControllerList(c), newControllerHistory(c), newControllerResign(c))
+		newControllerStatus(c), newControllerList(c), newControllerHistory(c), newControllerResign(c), newControllerTransfer(c))
 	c.addFlags(group)
 	return group
 }

@@ -115,6 +115,46 @@ func TestControllerHistory(t *testing.T) {
 	}
 }
 
+func TestControllerTransfer(t *testing.T) {
+	w := newWorld(t, 3, 0)
+	first, _ := w.roles()
+	var last string
+	for _, d := range w.daemons {
+		w.await(d, "three candidates", func(v rpc.View) bool { return len(v.Image.Candidates) == 3 })
+		if d != first {
+			last = d.ID // neither the active nor, of the two others, a certain winner
+		}
+	}
+	v := decode[transferredView](t, w.cli("controller", "transfer", last, "--reason", "patching", "-o", "json"))
+	if v != (transferredView{Ended: 1, Epoch: 2, ControllerID: last}) {
+		t.Errorf("%+v", v)
+	}
+	terms := decode[historyView](t, w.cli("controller", "history", "-o", "json")).Terms
+	if end := terms[1]; end.Cause != "transferred" || end.Successor != last || end.Reason != "patching" || terms[0].Controller != last {
+		t.Errorf("%+v", terms)
+	}
+	for _, tt := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{last}, exitFailed, "ELECTION_NOT_NEEDED: " + last + " is the active controller"},
+		{[]string{"nobody"}, exitFailed, `INVALID_REQUEST: daemon "nobody" does not stand by, these do: `},
+		{[]string{""}, exitFailed, `INVALID_REQUEST: daemon "" does not stand by`},
+		{nil, exitUsage, "want the id of one daemon, have 0 arguments"},
+		{[]string{"a", "b"}, exitUsage, "want the id of one daemon, have 2 arguments"},
+		{[]string{last, "--timeout", "-1s"}, exitUsage, "timeout -1s is not positive"},
+	} {
+		r := w.cli(append([]string{"controller", "transfer"}, tt.args...)...).want(t, tt.code)
+		if !strings.Contains(r.stderr, tt.says) {
+			t.Errorf("%v says %q, want %q", tt.args, r.stderr, tt.says)
+		}
+	}
+	if v := decode[statusView](t, w.cli("controller", "status", "-o", "json")); v.Epoch != 2 {
+		t.Errorf("refused transfers ended the term: epoch %d", v.Epoch)
+	}
+}
+
 // TestTermOf: wall clocks of other hosts may say anything.
 func TestTermOf(t *testing.T) {
 	const now = 1_800_000_000_000 // 2027

@@ -135,7 +135,18 @@ func (w *World) deleted(t *pb.TopicToDelete, again bool) {
 
 // resign asks the active to give up.
 func (w *World) resign() {
-	if d := w.activeDaemon(); d != nil {
+	d := w.activeDaemon()
+	switch {
+	case d == nil:
+	case w.chance(0.5):
 		d.submit(rpc.Resign{Reason: "asked to"}, func(rpc.Answer) { w.disturbed() })
+	default: // perhaps one that is away, or itself
+		r := &pb.TransferControllerRequest{Successor: w.daemons[w.rng.IntN(daemons)].id, Reason: "asked to"}
+		d.submit(rpc.Transfer{TransferControllerRequest: r}, func(a rpc.Answer) {
+			if a.Err == nil {
+				w.seen["seat handed to a named daemon"]++
+				w.disturbed()
+			}
+		})
 	}
 }

@@ -1769,6 +1769,104 @@ func (x *ResignControllerResponse) GetEpoch() int64 {
 	return 0
 }
 
+type TransferControllerRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The id of the daemon that is to follow.
+	Successor     string `protobuf:"bytes,1,opt,name=successor,proto3" json:"successor,omitempty"`
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransferControllerRequest) Reset() {
+	*x = TransferControllerRequest{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransferControllerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransferControllerRequest) ProtoMessage() {}
+
+func (x *TransferControllerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransferControllerRequest.ProtoReflect.Descriptor instead.
+func (*TransferControllerRequest) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *TransferControllerRequest) GetSuccessor() string {
+	if x != nil {
+		return x.Successor
+	}
+	return ""
+}
+
+func (x *TransferControllerRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type TransferControllerResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The epoch of the term that ended.
+	Epoch         int64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransferControllerResponse) Reset() {
+	*x = TransferControllerResponse{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransferControllerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransferControllerResponse) ProtoMessage() {}
+
+func (x *TransferControllerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransferControllerResponse.ProtoReflect.Descriptor instead.
+func (*TransferControllerResponse) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *TransferControllerResponse) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
 var File_controllerd_v1_admin_proto protoreflect.FileDescriptor
 
 const file_controllerd_v1_admin_proto_rawDesc = "" +
@@ -1923,7 +2021,12 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\x17ResignControllerRequest\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"0\n" +
 	"\x18ResignControllerResponse\x12\x14\n" +
-	"\x05epoch\x18\x01 \x01(\x03R\x05epoch2\xd9\x06\n" +
+	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\"Q\n" +
+	"\x19TransferControllerRequest\x12\x1c\n" +
+	"\tsuccessor\x18\x01 \x01(\tR\tsuccessor\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"2\n" +
+	"\x1aTransferControllerResponse\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x03R\x05epoch2\xc6\a\n" +
 	"\fAdminService\x12Y\n" +
 	"\fCreateTopics\x12#.controllerd.v1.CreateTopicsRequest\x1a$.controllerd.v1.CreateTopicsResponse\x12Y\n" +
 	"\fDeleteTopics\x12#.controllerd.v1.DeleteTopicsRequest\x1a$.controllerd.v1.DeleteTopicsResponse\x12S\n" +
@@ -1934,7 +2037,8 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\x12DescribeController\x12).controllerd.v1.DescribeControllerRequest\x1a*.controllerd.v1.DescribeControllerResponse\x12b\n" +
 	"\x0fListControllers\x12&.controllerd.v1.ListControllersRequest\x1a'.controllerd.v1.ListControllersResponse\x12P\n" +
 	"\tListTerms\x12 .controllerd.v1.ListTermsRequest\x1a!.controllerd.v1.ListTermsResponse\x12e\n" +
-	"\x10ResignController\x12'.controllerd.v1.ResignControllerRequest\x1a(.controllerd.v1.ResignControllerResponseBGZEgithub.com/controllerd/controllerd/proto/controllerd/v1;controllerdv1b\x06proto3"
+	"\x10ResignController\x12'.controllerd.v1.ResignControllerRequest\x1a(.controllerd.v1.ResignControllerResponse\x12k\n" +
+	"\x12TransferController\x12).controllerd.v1.TransferControllerRequest\x1a*.controllerd.v1.TransferControllerResponseBGZEgithub.com/controllerd/controllerd/proto/controllerd/v1;controllerdv1b\x06proto3"
 
 var (
 	file_controllerd_v1_admin_proto_rawDescOnce sync.Once
@@ -1948,7 +2052,7 @@ func file_controllerd_v1_admin_proto_rawDescGZIP() []byte {
 	return file_controllerd_v1_admin_proto_rawDescData
 }
 
-var file_controllerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_controllerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_controllerd_v1_admin_proto_goTypes = []any{
 	(*CreateTopicsRequest)(nil),        // 0: controllerd.v1.CreateTopicsRequest
 	(*NewTopic)(nil),                   // 1: controllerd.v1.NewTopic
@@ -1976,31 +2080,33 @@ var file_controllerd_v1_admin_proto_goTypes = []any{
 	(*ListTermsResponse)(nil),          // 23: controllerd.v1.ListTermsResponse
 	(*ResignControllerRequest)(nil),    // 24: controllerd.v1.ResignControllerRequest
 	(*ResignControllerResponse)(nil),   // 25: controllerd.v1.ResignControllerResponse
-	nil,                                // 26: controllerd.v1.NewTopic.ConfigEntry
-	nil,                                // 27: controllerd.v1.DescribeTopicResponse.ConfigEntry
-	nil,                                // 28: controllerd.v1.DescribeControllerResponse.CountersEntry
-	(*PartitionRecord)(nil),            // 29: controllerd.v1.PartitionRecord
-	(BrokerState)(0),                   // 30: controllerd.v1.BrokerState
-	(*Endpoint)(nil),                   // 31: controllerd.v1.Endpoint
-	(*TermRecord)(nil),                 // 32: controllerd.v1.TermRecord
+	(*TransferControllerRequest)(nil),  // 26: controllerd.v1.TransferControllerRequest
+	(*TransferControllerResponse)(nil), // 27: controllerd.v1.TransferControllerResponse
+	nil,                                // 28: controllerd.v1.NewTopic.ConfigEntry
+	nil,                                // 29: controllerd.v1.DescribeTopicResponse.ConfigEntry
+	nil,                                // 30: controllerd.v1.DescribeControllerResponse.CountersEntry
+	(*PartitionRecord)(nil),            // 31: controllerd.v1.PartitionRecord
+	(BrokerState)(0),                   // 32: controllerd.v1.BrokerState
+	(*Endpoint)(nil),                   // 33: controllerd.v1.Endpoint
+	(*TermRecord)(nil),                 // 34: controllerd.v1.TermRecord
 }
 var file_controllerd_v1_admin_proto_depIdxs = []int32{
 	1,  // 0: controllerd.v1.CreateTopicsRequest.topics:type_name -> controllerd.v1.NewTopic
-	26, // 1: controllerd.v1.NewTopic.config:type_name -> controllerd.v1.NewTopic.ConfigEntry
+	28, // 1: controllerd.v1.NewTopic.config:type_name -> controllerd.v1.NewTopic.ConfigEntry
 	2,  // 2: controllerd.v1.NewTopic.assignments:type_name -> controllerd.v1.ReplicaAssignment
 	4,  // 3: controllerd.v1.CreateTopicsResponse.results:type_name -> controllerd.v1.CreateTopicResult
 	6,  // 4: controllerd.v1.DeleteTopicsRequest.topics:type_name -> controllerd.v1.TopicToDelete
 	8,  // 5: controllerd.v1.DeleteTopicsResponse.results:type_name -> controllerd.v1.DeleteTopicResult
 	11, // 6: controllerd.v1.ListTopicsResponse.topics:type_name -> controllerd.v1.TopicSummary
 	11, // 7: controllerd.v1.DescribeTopicResponse.topic:type_name -> controllerd.v1.TopicSummary
-	29, // 8: controllerd.v1.DescribeTopicResponse.partitions:type_name -> controllerd.v1.PartitionRecord
-	27, // 9: controllerd.v1.DescribeTopicResponse.config:type_name -> controllerd.v1.DescribeTopicResponse.ConfigEntry
+	31, // 8: controllerd.v1.DescribeTopicResponse.partitions:type_name -> controllerd.v1.PartitionRecord
+	29, // 9: controllerd.v1.DescribeTopicResponse.config:type_name -> controllerd.v1.DescribeTopicResponse.ConfigEntry
 	16, // 10: controllerd.v1.ListBrokersResponse.brokers:type_name -> controllerd.v1.BrokerSummary
-	30, // 11: controllerd.v1.BrokerSummary.state:type_name -> controllerd.v1.BrokerState
-	31, // 12: controllerd.v1.BrokerSummary.endpoints:type_name -> controllerd.v1.Endpoint
-	28, // 13: controllerd.v1.DescribeControllerResponse.counters:type_name -> controllerd.v1.DescribeControllerResponse.CountersEntry
+	32, // 11: controllerd.v1.BrokerSummary.state:type_name -> controllerd.v1.BrokerState
+	33, // 12: controllerd.v1.BrokerSummary.endpoints:type_name -> controllerd.v1.Endpoint
+	30, // 13: controllerd.v1.DescribeControllerResponse.counters:type_name -> controllerd.v1.DescribeControllerResponse.CountersEntry
 	21, // 14: controllerd.v1.ListControllersResponse.controllers:type_name -> controllerd.v1.ControllerSummary
-	32, // 15: controllerd.v1.ListTermsResponse.terms:type_name -> controllerd.v1.TermRecord
+	34, // 15: controllerd.v1.ListTermsResponse.terms:type_name -> controllerd.v1.TermRecord
 	0,  // 16: controllerd.v1.AdminService.CreateTopics:input_type -> controllerd.v1.CreateTopicsRequest
 	5,  // 17: controllerd.v1.AdminService.DeleteTopics:input_type -> controllerd.v1.DeleteTopicsRequest
 	9,  // 18: controllerd.v1.AdminService.ListTopics:input_type -> controllerd.v1.ListTopicsRequest
@@ -2010,17 +2116,19 @@ var file_controllerd_v1_admin_proto_depIdxs = []int32{
 	19, // 22: controllerd.v1.AdminService.ListControllers:input_type -> controllerd.v1.ListControllersRequest
 	22, // 23: controllerd.v1.AdminService.ListTerms:input_type -> controllerd.v1.ListTermsRequest
 	24, // 24: controllerd.v1.AdminService.ResignController:input_type -> controllerd.v1.ResignControllerRequest
-	3,  // 25: controllerd.v1.AdminService.CreateTopics:output_type -> controllerd.v1.CreateTopicsResponse
-	7,  // 26: controllerd.v1.AdminService.DeleteTopics:output_type -> controllerd.v1.DeleteTopicsResponse
-	10, // 27: controllerd.v1.AdminService.ListTopics:output_type -> controllerd.v1.ListTopicsResponse
-	13, // 28: controllerd.v1.AdminService.DescribeTopic:output_type -> controllerd.v1.DescribeTopicResponse
-	15, // 29: controllerd.v1.AdminService.ListBrokers:output_type -> controllerd.v1.ListBrokersResponse
-	18, // 30: controllerd.v1.AdminService.DescribeController:output_type -> controllerd.v1.DescribeControllerResponse
-	20, // 31: controllerd.v1.AdminService.ListControllers:output_type -> controllerd.v1.ListControllersResponse
-	23, // 32: controllerd.v1.AdminService.ListTerms:output_type -> controllerd.v1.ListTermsResponse
-	25, // 33: controllerd.v1.AdminService.ResignController:output_type -> controllerd.v1.ResignControllerResponse
-	25, // [25:34] is the sub-list for method output_type
-	16, // [16:25] is the sub-list for method input_type
+	26, // 25: controllerd.v1.AdminService.TransferController:input_type -> controllerd.v1.TransferControllerRequest
+	3,  // 26: controllerd.v1.AdminService.CreateTopics:output_type -> controllerd.v1.CreateTopicsResponse
+	7,  // 27: controllerd.v1.AdminService.DeleteTopics:output_type -> controllerd.v1.DeleteTopicsResponse
+	10, // 28: controllerd.v1.AdminService.ListTopics:output_type -> controllerd.v1.ListTopicsResponse
+	13, // 29: controllerd.v1.AdminService.DescribeTopic:output_type -> controllerd.v1.DescribeTopicResponse
+	15, // 30: controllerd.v1.AdminService.ListBrokers:output_type -> controllerd.v1.ListBrokersResponse
+	18, // 31: controllerd.v1.AdminService.DescribeController:output_type -> controllerd.v1.DescribeControllerResponse
+	20, // 32: controllerd.v1.AdminService.ListControllers:output_type -> controllerd.v1.ListControllersResponse
+	23, // 33: controllerd.v1.AdminService.ListTerms:output_type -> controllerd.v1.ListTermsResponse
+	25, // 34: controllerd.v1.AdminService.ResignController:output_type -> controllerd.v1.ResignControllerResponse
+	27, // 35: controllerd.v1.AdminService.TransferController:output_type -> controllerd.v1.TransferControllerResponse
+	26, // [26:36] is the sub-list for method output_type
+	16, // [16:26] is the sub-list for method input_type
 	16, // [16:16] is the sub-list for extension type_name
 	16, // [16:16] is the sub-list for extension extendee
 	0,  // [0:16] is the sub-list for field type_name
@@ -2039,7 +2147,7 @@ func file_controllerd_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_controllerd_v1_admin_proto_rawDesc), len(file_controllerd_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   29,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

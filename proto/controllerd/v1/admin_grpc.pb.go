@@ -30,6 +30,7 @@ const (
 	AdminService_ListControllers_FullMethodName    = "/controllerd.v1.AdminService/ListControllers"
 	AdminService_ListTerms_FullMethodName          = "/controllerd.v1.AdminService/ListTerms"
 	AdminService_ResignController_FullMethodName   = "/controllerd.v1.AdminService/ResignController"
+	AdminService_TransferController_FullMethodName = "/controllerd.v1.AdminService/TransferController"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -47,6 +48,9 @@ type AdminServiceClient interface {
 	ListControllers(ctx context.Context, in *ListControllersRequest, opts ...grpc.CallOption) (*ListControllersResponse, error)
 	ListTerms(ctx context.Context, in *ListTermsRequest, opts ...grpc.CallOption) (*ListTermsResponse, error)
 	ResignController(ctx context.Context, in *ResignControllerRequest, opts ...grpc.CallOption) (*ResignControllerResponse, error)
+	// TransferController gives the seat to a named daemon: the others leave it to
+	// that one for a second.
+	TransferController(ctx context.Context, in *TransferControllerRequest, opts ...grpc.CallOption) (*TransferControllerResponse, error)
 }
 
 type adminServiceClient struct {
@@ -147,6 +151,16 @@ func (c *adminServiceClient) ResignController(ctx context.Context, in *ResignCon
 	return out, nil
 }
 
+func (c *adminServiceClient) TransferController(ctx context.Context, in *TransferControllerRequest, opts ...grpc.CallOption) (*TransferControllerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TransferControllerResponse)
+	err := c.cc.Invoke(ctx, AdminService_TransferController_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -162,6 +176,9 @@ type AdminServiceServer interface {
 	ListControllers(context.Context, *ListControllersRequest) (*ListControllersResponse, error)
 	ListTerms(context.Context, *ListTermsRequest) (*ListTermsResponse, error)
 	ResignController(context.Context, *ResignControllerRequest) (*ResignControllerResponse, error)
+	// TransferController gives the seat to a named daemon: the others leave it to
+	// that one for a second.
+	TransferController(context.Context, *TransferControllerRequest) (*TransferControllerResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -198,6 +215,9 @@ func (UnimplementedAdminServiceServer) ListTerms(context.Context, *ListTermsRequ
 }
 func (UnimplementedAdminServiceServer) ResignController(context.Context, *ResignControllerRequest) (*ResignControllerResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ResignController not implemented")
+}
+func (UnimplementedAdminServiceServer) TransferController(context.Context, *TransferControllerRequest) (*TransferControllerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method TransferController not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -382,6 +402,24 @@ func _AdminService_ResignController_Handler(srv interface{}, ctx context.Context
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_TransferController_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TransferControllerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).TransferController(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_TransferController_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).TransferController(ctx, req.(*TransferControllerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -424,6 +462,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ResignController",
 			Handler:    _AdminService_ResignController_Handler,
+		},
+		{
+			MethodName: "TransferController",
+			Handler:    _AdminService_TransferController_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
