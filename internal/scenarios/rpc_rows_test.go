@@ -359,13 +359,13 @@ func (r *rows) pages() {
 	watch("topics", "duplicate", invalid, func(q *pb.WatchMetadataRequest) { q.Topics = []string{"a", "a"} })
 	watch("topics", "unknown", ok, func(q *pb.WatchMetadataRequest) { q.Topics = []string{"later"} })
 
-	transfer := func(path, what string, change func(*pb.TransferControllerRequest)) {
-		add(r, "TransferController", path, what, &pb.TransferControllerRequest{Successor: "nobody"}, change, invalid, false)
+	transfer := func(path, what string, change func(*pb.TransferControllerRequest), decided bool) {
+		add(r, "TransferController", path, what, &pb.TransferControllerRequest{Successor: "nobody"}, change, invalid, decided)
 	}
-	transfer("successor", "empty", func(q *pb.TransferControllerRequest) { q.Successor = "" })
-	transfer("successor", "unknown", func(q *pb.TransferControllerRequest) { q.Successor = "x" })
-	transfer("successor", "huge", func(q *pb.TransferControllerRequest) { q.Successor = huge })
-	transfer("reason", "huge", func(q *pb.TransferControllerRequest) { q.Reason = huge })
+	transfer("successor", "empty", func(q *pb.TransferControllerRequest) { q.Successor = "" }, true)
+	transfer("successor", "unknown", func(q *pb.TransferControllerRequest) { q.Successor = "x" }, true)
+	transfer("successor", "huge", func(q *pb.TransferControllerRequest) { q.Successor = huge }, false)
+	transfer("reason", "huge", func(q *pb.TransferControllerRequest) { q.Reason = huge }, false)
 
 	// A valid request of this kind would be obeyed.
 	add(r, "ResignController", "reason", "huge", &pb.ResignControllerRequest{}, func(q *pb.ResignControllerRequest) { q.Reason = huge }, invalid, false)
