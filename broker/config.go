@@ -63,6 +63,11 @@ type Config struct {
 
 	// Handler does what commands ask for.
 	Handler Handler
+	// Found are the replicas that an earlier process has left on the disks, nil
+	// if that is not known. What no controller assigns of them becomes stray.
+	// With them the Broker knows which replicas exist, and does not let the
+	// handler create one that must not be; see SetStorageFailed.
+	Found []HeldReplica
 	// Observer, if set, hears of each decision of the gate, in the order of
 	// admission. It is called under the gate's lock: it must be quick and must
 	// not call methods of the Broker.

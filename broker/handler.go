@@ -11,6 +11,12 @@ import (
 // not be changed.
 type PartitionState = fencing.PartitionState
 
+// HeldReplica is a replica that the broker has on its disks.
+type HeldReplica = fencing.HeldReplica
+
+// UnknownLeaderEpoch is that of a replica of which nobody remembers it.
+const UnknownLeaderEpoch = fencing.UnknownLeaderEpoch
+
 // LiveBroker is a broker as metadata names it.
 type LiveBroker = fencing.LiveBroker
 
@@ -29,12 +35,18 @@ type Handler interface {
 	// unless a newer one takes its place first, and again after it failed.
 	// The context ends when a newer leader epoch is admitted or the broker
 	// stops; the call should then return soon, its error is of no interest.
-	// An error that wraps ErrStorage takes the replica offline; after any
-	// other one the controller tries again.
+	// An error that wraps ErrStorage takes the replica offline: the broker
+	// neither leads nor is in the ISR, and the call is repeated every 30 s, or
+	// after SetOnline, until it succeeds. After any other error the controller
+	// tries again at once, then less and less often.
+	// A replica that is not there must not be created unless s.MayCreate; the
+	// error is ErrStorage then, for it may be on a disk that failed.
 	ApplyPartition(ctx context.Context, s PartitionState) error
 	// StopReplica ends what the broker does for a partition, and with
 	// deleteData deletes what it has stored of it, which may be what an earlier
-	// process has left: the broker may not have heard of the partition.
+	// process has left: the broker may not have heard of the partition. Without
+	// deleteData what is stored is kept, as of a stray: a replica that nobody
+	// has assigned to this broker.
 	// Context and errors are as for ApplyPartition.
 	StopReplica(ctx context.Context, topic string, id cluster.PartitionID, deleteData bool) error
 	// AdoptISR tells of a newer ISR within the leader epoch that was applied

@@ -14,6 +14,7 @@ const (
 	LeaderAndIsr   = "LEADER_AND_ISR"
 	UpdateMetadata = "UPDATE_METADATA"
 	StopReplica    = "STOP_REPLICA"
+	FullSync       = "FULL_SYNC"
 )
 
 // WholeCommand stands for the partition in an Observation about none.
@@ -24,7 +25,7 @@ const WholeCommand = -1
 // command.
 type Observation struct {
 	Time            time.Time
-	Command         string // LeaderAndIsr, UpdateMetadata or StopReplica
+	Command         string // LeaderAndIsr, UpdateMetadata, StopReplica or FullSync
 	Sender          string // controller id
 	ControllerEpoch cluster.Epoch
 	BrokerEpoch     cluster.BrokerEpoch
@@ -58,12 +59,14 @@ func observations(at time.Time, cmd *pb.Command, v *fencing.Verdict) []Observati
 		whole.Command = LeaderAndIsr
 	case cmd.GetStopReplica() != nil:
 		whole.Command = StopReplica
+	case cmd.GetFullSync() != nil:
+		whole.Command = FullSync
 	}
 	switch {
 	case v.Refused():
 		whole.Result = strings.TrimPrefix(v.Refusal.String(), "REFUSAL_")
 		return []Observation{whole}
-	case whole.Command == UpdateMetadata:
+	case whole.Command == UpdateMetadata || whole.Command == FullSync:
 		return []Observation{whole}
 	}
 	each := make([]Observation, len(v.Decisions))

@@ -32,7 +32,8 @@ type outbox struct {
 	acks    []*pb.CommandAck
 	results []*pb.PartitionOutcome
 	at      map[about]int // in results
-	closed  bool          // nobody listens any more
+	report  report
+	closed  bool // nobody listens any more
 	feed    fencing.Feed
 	wake    func() // says that there is something to send
 }
@@ -100,10 +101,62 @@ func newer(a, b *pb.PartitionOutcome) bool {
 	return a.GetPartitionEpoch() > b.GetPartitionEpoch()
 }
 
+// report is what a stream has to say of the broker's replicas. A replica is in
+// one list of two: offline or restored, stray or a former one.
+type report struct {
+	offline, strays map[cluster.PartitionID]notice
+}
+
+// notice says that a replica is so, or is so no more.
+type notice struct {
+	replica fencing.HeldReplica
+	is      bool
+}
+
+// tell adds replicas to what is to be said, in the place of what was said of
+// them before.
+func (o *outbox) tell(into *map[cluster.PartitionID]notice, is bool, replicas []fencing.HeldReplica) {
+	if o.closed || len(replicas) == 0 {
+		return
+	}
+	if *into == nil {
+		*into = map[cluster.PartitionID]notice{}
+	}
+	for _, r := range replicas {
+		(*into)[r.Partition] = notice{r, is}
+	}
+	o.wake()
+}
+
+// take empties the report. It is bounded by the replicas that a broker holds.
+func (r *report) take() *pb.ReplicaReport {
+	if len(r.offline)+len(r.strays) == 0 {
+		return nil
+	}
+	split := func(of map[cluster.PartitionID]notice) (is, no []fencing.HeldReplica) {
+		for _, n := range of {
+			if n.is {
+				is = append(is, n.replica)
+			} else {
+				no = append(no, n.replica)
+			}
+		}
+		return is, no
+	}
+	offline, restored := split(r.offline)
+	strays, former := split(r.strays)
+	*r = report{}
+	return &pb.ReplicaReport{
+		Offline: fencing.WireReplicas(offline), Restored: fencing.WireReplicas(restored),
+		Strays: fencing.WireReplicas(strays), FormerStrays: fencing.WireReplicas(former),
+	}
+}
+
 // full reports whether nothing more should be read from the stream.
 func (o *outbox) full() bool { return len(o.pongs)+len(o.acks) >= maxAnswers }
 
-// take empties the outbox: pongs, acks, results.
+// take empties the outbox: pongs, acks, results, and what else there is to
+// report, which may be newer than the results.
 func (o *outbox) take() []*pb.CommandsResponse {
 	var out []*pb.CommandsResponse
 	for _, p := range o.pongs {
@@ -118,6 +171,9 @@ func (o *outbox) take() []*pb.CommandsResponse {
 			Results: &pb.PartitionResults{Outcomes: results[:n:n]},
 		}})
 		results = results[n:]
+	}
+	if r := o.report.take(); r != nil {
+		out = append(out, &pb.CommandsResponse{Response: &pb.CommandsResponse_Report{Report: r}})
 	}
 	o.pongs, o.acks, o.results, o.at = nil, nil, nil, nil
 	return out

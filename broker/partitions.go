@@ -20,6 +20,7 @@ type worker struct {
 	cancel  func() // ends the context of current
 	next    *task
 	waiting []waiter
+	spoiled bool // storage failed while current ran
 }
 
 // task is a call of the handler: ApplyPartition or StopReplica, or AdoptISR.
@@ -69,6 +70,18 @@ func (ws workers) admit(d *fencing.Decision, from *outbox) (start bool) {
 	return !busy
 }
 
+// stop hands over the end of a replica that no stream has asked for.
+func (ws workers) stop(s PartitionState) (start bool) {
+	w := ws[s.Partition]
+	start = w == nil
+	if start {
+		w = &worker{}
+		ws[s.Partition] = w
+	}
+	w.hand(task{state: s, apply: true})
+	return start
+}
+
 // adopt hands over a newer ISR of a leader epoch that was applied.
 func (ws workers) adopt(s PartitionState) (start bool) {
 	w := ws[s.Partition]
@@ -111,7 +124,7 @@ func (w *worker) wait(n waiter) {
 
 // begin takes the next task. cancel ends its context.
 func (w *worker) begin(cancel func()) task {
-	w.current, w.cancel, w.next = w.next, cancel, nil
+	w.current, w.cancel, w.next, w.spoiled = w.next, cancel, nil, false
 	return *w.current
 }
 

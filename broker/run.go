@@ -42,6 +42,7 @@ type Broker struct {
 	streams   map[*outbox]struct{} // that are open
 	again     chan struct{}        // closed when all of them have to end
 	proposals proposals
+	noStorage bool // some storage has failed, of which it is not known what it holds
 }
 
 // Run runs a broker until the context ends; see Wait for what it returns.
@@ -101,6 +102,7 @@ func StartOn(ctx context.Context, l net.Listener, cfg Config) (*Broker, error) {
 		again:      make(chan struct{}),
 	}
 	b.gate.TakeOut(cfg.Unfenced)
+	b.gate.Found(cfg.Found)
 	b.ctx, b.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	session, end := context.WithCancelCause(ctx)
 	b.session = end

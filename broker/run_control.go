@@ -195,6 +195,7 @@ func (b *Broker) obey(cmd *pb.Command, out *outbox) error {
 	v := b.gate.Admit(cmd)
 	out.ack(cmd.GetSequence(), &v)
 	b.gate.Obeyed(&out.feed, cmd, &v)
+	b.noteStrays(&v)
 	if b.cfg.Observer != nil {
 		for _, o := range observations(time.Now(), cmd, &v) {
 			b.cfg.Observer(o)

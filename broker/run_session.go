@@ -235,5 +235,5 @@ func (b *Broker) unregister() {
 func (b *Broker) hello() *pb.Hello {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.gate.Hello()
+	return b.gate.Identity()
 }

@@ -2,6 +2,8 @@ package broker
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/controllerd/controllerd/cluster"
@@ -21,10 +23,14 @@ func (b *Broker) workOnce(id cluster.PartitionID) bool {
 	defer cancel()
 	b.mu.Lock()
 	t := b.workers[id].begin(cancel)
+	t.state.MayCreate = t.state.IsNew || !b.storageFailed()
+	missing := t.apply && !t.state.Stop && !t.state.MayCreate && b.cfg.Found != nil && !b.gate.Exists(id)
 	b.mu.Unlock()
 
 	var err error
 	switch {
+	case missing:
+		err = fmt.Errorf("%w: the replica may be where storage has failed, and must not be created anew", ErrStorage)
 	case t.state.Stop:
 		err = b.cfg.Handler.StopReplica(ctx, t.state.Topic, id, t.state.Delete)
 	case t.apply:
@@ -34,10 +40,15 @@ func (b *Broker) workOnce(id cluster.PartitionID) bool {
 	}
 
 	b.mu.Lock()
+	if w := b.workers[id]; w.spoiled && err == nil {
+		err = fmt.Errorf("%w while the state was applied", ErrStorage)
+	}
 	more, failed, told := b.workers.end(id, err)
-	if failed {
-		b.gate.Failed(id, t.state.LeaderEpoch)
-		b.resyncUnless(told)
+	switch {
+	case failed:
+		b.failed(&t.state, err, told)
+	case err == nil && t.apply:
+		b.gate.Applied(&t.state)
 	}
 	b.mu.Unlock()
 	if failed && b.ctx.Err() == nil {
@@ -45,6 +56,24 @@ func (b *Broker) workOnce(id cluster.PartitionID) bool {
 			"leader_epoch", int32(t.state.LeaderEpoch), "error", err)
 	}
 	return more && b.ctx.Err() == nil
+}
+
+// failed takes in that a handler failed, and that those streams are told. A
+// replica whose storage failed is offline: every stream is told that. A stray
+// that cannot be stopped is stopped again at the end of the next full sync.
+func (b *Broker) failed(s *PartitionState, err error, told []*outbox) {
+	switch {
+	case b.gate.FailedStray(s.Partition):
+	case errors.Is(err, ErrStorage) && !s.Stop:
+		b.gate.Failed(s.Partition, s.LeaderEpoch)
+		gone := b.gate.SetOffline(s.Partition)
+		for o := range b.streams {
+			o.tell(&o.report.offline, true, gone)
+		}
+	default:
+		b.gate.Failed(s.Partition, s.LeaderEpoch)
+		b.resyncUnless(told)
+	}
 }
 
 // resyncUnless ends all streams if one of them was not told of a failure: its

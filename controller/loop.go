@@ -105,7 +105,7 @@ func NewLoop(cfg LoopConfig) *Loop {
 		cfg:       cfg,
 		im:        im,
 		candidate: election.NewCandidate(cfg.Election),
-		machine:   statemachine.NewMachine(im),
+		machine:   statemachine.NewMachine(im, pusher.Offline),
 		pusher:    pusher,
 		feed:      rpc.NewFeed(),
 		healing:   map[string]bool{},
@@ -385,6 +385,7 @@ func (l *Loop) deposed(now time.Duration) []Action {
 // push passes the actions of the push on. A broker that knows a higher epoch
 // than ours makes the candidate read the seat at once.
 func (l *Loop) push(actions []rpc.PushAction, out []Action) []Action {
+	l.machine.Review(l.pusher.OfflineChanged())
 	for _, a := range actions {
 		if _, ok := a.(rpc.Doubt); ok {
 			l.Stats.Disbelieved++

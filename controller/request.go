@@ -242,7 +242,7 @@ func (d *draft) alterOne(owner int64, sender cluster.BrokerID, epoch cluster.Bro
 		out.Error, out.Message = string(cluster.InvalidRequest), "the request names the partition twice"
 		return out
 	}
-	w, rej := statemachine.Alter(d.l.im, d.term, sender, epoch, id, e)
+	w, rej := d.l.machine.Alter(d.term, sender, epoch, id, e)
 	switch {
 	case rej != nil:
 		out.Error, out.Message = string(rej.Reason), rej.Message

@@ -31,6 +31,7 @@ func (l *Loop) View() rpc.View {
 			"brokers_disbelieved": l.Stats.Disbelieved, "states_sent": push.Sent, "states_applied": push.Applied,
 			"states_already": push.Already, "states_failed": push.Failed, "commands_refused": push.Refused,
 			"full_syncs": push.FullSyncs, "streams_resumed": push.Resumed, "digests_mismatched": push.Mismatched,
+			"replicas_went_offline": push.WentOffline, "replicas_found_stray": push.Strays,
 		},
 	}
 	if l.active {

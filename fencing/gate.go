@@ -2,11 +2,13 @@ package fencing
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/controllerd/controllerd/cluster"
 	"github.com/controllerd/controllerd/internal/unfenced"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+	"github.com/controllerd/controllerd/store"
 )
 
 // Gate decides which commands a broker obeys. It belongs to one process of one
@@ -24,7 +26,10 @@ type Gate struct {
 	metadata map[cluster.PartitionID]*PartitionState
 	resume   *pb.ResumePoint // nil: everything has to be said again
 	digests  struct{ hosted, metadata cluster.Digest }
-	removed  map[cluster.TopicID]bool // deleted in this incarnation
+	removed  map[cluster.TopicID]bool            // deleted in this incarnation
+	found    map[cluster.PartitionID]HeldReplica // on the disks, not named by a command yet
+	offline  map[cluster.PartitionID]HeldReplica // their storage has failed
+	assigned []HeldReplica                       // strays that the command at hand is about
 
 	open unfenced.Switch
 }
@@ -41,6 +46,11 @@ type binding struct {
 type held struct {
 	state  PartitionState
 	failed bool // the handler for its leader epoch failed: it may be tried again
+	exists bool // it is known to be on the disks
+	stray  bool // stopped, because a full sync did not name it
+	// named is the revision of the newest command that named it; of a stray,
+	// that of the sync that did not.
+	named store.Rev
 }
 
 // NewGate makes the gate of a broker. The cluster's uuid is empty if the broker
@@ -53,6 +63,8 @@ func NewGate(id cluster.BrokerID, clusterUUID string) *Gate {
 		hosted:   map[cluster.PartitionID]*held{},
 		metadata: map[cluster.PartitionID]*PartitionState{},
 		removed:  map[cluster.TopicID]bool{},
+		found:    map[cluster.PartitionID]HeldReplica{},
+		offline:  map[cluster.PartitionID]HeldReplica{},
 	}
 }
 
@@ -68,9 +80,11 @@ func (g *Gate) Admit(cmd *pb.Command) Verdict {
 	}
 	g.Adopt(cluster.Epoch(stamp.GetControllerEpoch()))
 	v := Verdict{ControllerEpoch: g.controllerEpoch}
+	g.assigned = nil
+	made := store.Rev(stamp.GetRevision())
 	switch body := cmd.GetBody().(type) {
 	case *pb.Command_LeaderAndIsr:
-		v.Decisions = decideEach(body.LeaderAndIsr.GetTopics(), stateOf, g.admitReplica)
+		v.Decisions = decideEach(body.LeaderAndIsr.GetTopics(), stateOf, func(s *PartitionState) Action { return g.admitReplica(s, made) })
 	case *pb.Command_StopReplica:
 		v.Decisions = decideEach(body.StopReplica.GetTopics(), stopOf, g.admitStop)
 	case *pb.Command_UpdateMetadata:
@@ -81,6 +95,7 @@ func (g *Gate) Admit(cmd *pb.Command) Verdict {
 			v.Live = g.live
 		}
 	}
+	v.Assigned = g.assigned
 	return v
 }
 
@@ -131,15 +146,17 @@ func decideEach[T ofTopic[P], P any](topics []T, read func(string, cluster.Topic
 	return decisions
 }
 
-// admitReplica decides about a partition that this broker hosts.
-func (g *Gate) admitReplica(s *PartitionState) Action {
+// admitReplica decides about a partition that this broker hosts, as a command
+// says that was made from that revision.
+func (g *Gate) admitReplica(s *PartitionState, made store.Rev) Action {
 	h := g.hosted[s.Partition]
-	if h != nil && h.state.Stop && s.Compare(&h.state) < 0 && !g.open.IsOpen() {
+	if h != nil && h.state.Stop && h.outlives(s, made) && !g.open.IsOpen() {
 		return Already
 	}
 	if b, ok := g.topics[s.Topic]; ok && b.id != s.Partition.Topic {
 		return Inconsistent
 	}
+	defer func() { g.hosted[s.Partition].named = max(g.hosted[s.Partition].named, made) }()
 	switch {
 	case h == nil || h.state.Stop:
 		g.topics[s.Topic] = binding{s.Partition.Topic, g.topics[s.Topic].replicas + 1}
@@ -155,14 +172,34 @@ func (g *Gate) admitReplica(s *PartitionState) Action {
 	return Already
 }
 
+// outlives reports whether what stopped a replica is newer than a state: by
+// leader epoch or, of a stray, by the revision of the sync, since whoever
+// assigns it again need not elect.
+func (h *held) outlives(s *PartitionState, made store.Rev) bool {
+	if h.stray {
+		return made < h.named
+	}
+	return s.Compare(&h.state) < 0
+}
+
 // hold makes a state that of a hosted partition, or of one that is hosted no
 // more.
 func (g *Gate) hold(s *PartitionState) {
-	if h := g.hosted[s.Partition]; h != nil && !h.state.Stop {
-		g.digests.hosted.Remove(s.Partition, h.state.LeaderEpoch, h.state.PartitionEpoch)
+	now := &held{state: *s, exists: g.Exists(s.Partition)}
+	if h := g.hosted[s.Partition]; h != nil {
+		now.named = h.named
+		if h.stray {
+			g.assigned = append(g.assigned, g.held(s.Partition))
+		}
+		if !h.state.Stop {
+			g.digests.hosted.Remove(s.Partition, h.state.LeaderEpoch, h.state.PartitionEpoch)
+		}
 	}
-	g.hosted[s.Partition] = &held{state: *s}
-	if !s.Stop {
+	g.hosted[s.Partition] = now
+	delete(g.found, s.Partition)
+	if s.Stop {
+		delete(g.offline, s.Partition)
+	} else {
 		g.digests.hosted.Add(s.Partition, s.LeaderEpoch, s.PartitionEpoch)
 	}
 }
@@ -174,30 +211,36 @@ func (g *Gate) admitStop(s *PartitionState) Action {
 	switch {
 	case h == nil && !s.Delete:
 		return Already
+	case h == nil && s.LeaderEpoch < g.held(s.Partition).LeaderEpoch:
+		return Fenced
 	case h == nil:
 		g.hold(s)
 		return Admitted
 	case h.failed && s.Compare(&h.state) >= 0, s.Compare(&h.state) > 0, g.open.IsOpen():
-		g.unbind(&h.state)
+		g.unbindHosted(s.Partition)
 		g.hold(s)
 		return Admitted
-	case !h.state.Stop:
+	case !h.state.Stop || h.stray && s.Delete:
 		return Fenced
 	}
 	return Already
 }
 
-// unbind frees the name of a topic with its last replica.
-func (g *Gate) unbind(s *PartitionState) {
-	b, ok := g.topics[s.Topic]
-	if !ok || s.Stop || b.id != s.Partition.Topic {
+// unbindHosted frees the name of a topic with its last replica.
+func (g *Gate) unbindHosted(id cluster.PartitionID) {
+	h := g.hosted[id]
+	if h == nil || h.state.Stop {
+		return
+	}
+	b, ok := g.topics[h.state.Topic]
+	if !ok || b.id != id.Topic {
 		return
 	}
 	if b.replicas--; b.replicas == 0 {
-		delete(g.topics, s.Topic)
+		delete(g.topics, h.state.Topic)
 		return
 	}
-	g.topics[s.Topic] = b
+	g.topics[h.state.Topic] = b
 }
 
 // remove forgets the metadata of deleted topics, and returns those that it had
@@ -295,25 +338,38 @@ func (g *Gate) Registered(clusterUUID string, be cluster.BrokerEpoch) error {
 	return nil
 }
 
-// forgetStopped forgets what is gone for good: what was sent before is for an
-// older incarnation, and refused for that.
+// forgetStopped forgets what was stopped: what was sent before is for an older
+// incarnation, and refused for that. What is still on the disks is found there,
+// and strays stay what they are.
 func (g *Gate) forgetStopped() {
 	for id, h := range g.hosted {
-		if h.state.Stop {
-			delete(g.hosted, id)
+		if !h.state.Stop || h.stray {
+			continue
 		}
+		if h.exists && !h.state.Delete {
+			g.found[id] = g.held(id)
+		}
+		delete(g.hosted, id)
 	}
 	clear(g.removed)
 }
 
 // Hello is what the broker says first on a stream of commands.
 func (g *Gate) Hello() *pb.Hello {
+	hello := g.Identity()
+	hello.Resume = g.resume
+	hello.Offline = WireReplicas(slices.Collect(maps.Values(g.offline)))
+	hello.Strays = WireReplicas(g.Strays())
+	return hello
+}
+
+// Identity is who the broker is and which controller it heard of.
+func (g *Gate) Identity() *pb.Hello {
 	return &pb.Hello{
 		ClusterUuid:     g.uuid,
 		BrokerId:        int32(g.broker),
 		BrokerEpoch:     int64(g.brokerEpoch),
 		ControllerEpoch: int64(g.controllerEpoch),
-		Resume:          g.resume,
 	}
 }
 

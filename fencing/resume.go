@@ -3,6 +3,7 @@ package fencing
 import (
 	"github.com/controllerd/controllerd/cluster"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+	"github.com/controllerd/controllerd/store"
 )
 
 // Feed is one stream of commands: what the gate must remember of it to know
@@ -14,13 +15,17 @@ type Feed struct {
 	whole    bool // everything since it began was admitted
 }
 
-// Obeyed takes in what the gate said to a command of the stream.
+// Obeyed takes in what the gate said to a command of the stream. At the end of
+// a full sync that came without a gap it adds to that which replicas are stray.
 func (g *Gate) Obeyed(f *Feed, cmd *pb.Command, v *Verdict) {
 	if v.Refused() {
 		f.whole = false
 		return
 	}
 	g.Progress(f, cmd.GetProgress())
+	if fs := cmd.GetFullSync(); fs != nil && f.whole {
+		v.Strays = g.finishSync(fs, store.Rev(cmd.GetStamp().GetRevision()))
+	}
 }
 
 // Progress takes in what a controller says that a stream has brought, beside

@@ -23,8 +23,12 @@ type PartitionState struct {
 	PartitionEpoch  cluster.PartitionEpoch
 	ControllerEpoch cluster.Epoch // of the term that wrote the record
 
-	IsNew    bool // the broker may create the replica
+	IsNew    bool // the broker may create the replica, though storage of it may have failed
 	Recovery pb.RecoveryState
+	// MayCreate: a handler may create the replica if it is not there. It may not
+	// while storage has failed that may hold it, unless IsNew. Of a state that a
+	// handler is called with.
+	MayCreate bool
 
 	// Stop: the replica is not the broker's any more, as a StopReplica says.
 	// Beside it only the topic, the partition and the leader epoch are set.

@@ -25,6 +25,15 @@ var differences = map[string]struct{ says, why string }{
 		"ALREADY",
 		"something newer is held, so the sender has nothing left to send; the error's name stands for its own epoch only",
 	},
+	"stopReplica existing partition LeaderEpochNotProvided": {
+		"FENCED_LEADER_EPOCH", "every StopReplica names a leader epoch",
+	},
+	"stopReplica existing partition DeletePartition/NotProvided": {
+		"FENCED_LEADER_EPOCH", "every StopReplica names a leader epoch",
+	},
+	"stopReplica existing partition DeletePartition/DeleteSentinel": {
+		"FENCED_LEADER_EPOCH", "a tombstone names a leader epoch above all of the topic's",
+	},
 	"LeaderAndIsr for a broker that is not in the replica list": {
 		"ADMITTED",
 		"a command is made from a committed record and sent to its replicas only; the handler sees the replicas",
@@ -238,9 +247,50 @@ func (in *leaderAndIsrInput) commands() []*pb.Command {
 	return cmds
 }
 
+func TestVectorStopReplica(t *testing.T) {
+	for _, v := range vectors(t, "broker.stopReplica") {
+		t.Run(v.Name, func(t *testing.T) {
+			var in struct {
+				BrokerControllerEpoch  cluster.Epoch
+				RequestControllerEpoch *cluster.Epoch
+				LocalReplica           string
+				LocalLeaderEpoch       *int32
+				RequestLeaderEpoch     int32
+				Delete, IOError        bool
+			}
+			var want struct{ Top, Partition string }
+			v.decode(t, &in, &want)
+			ce := cluster.Epoch(5)
+			g := registered(t)
+			if in.RequestControllerEpoch != nil {
+				ce = *in.RequestControllerEpoch
+				g.Adopt(in.BrokerControllerEpoch)
+			}
+			if in.LocalLeaderEpoch != nil {
+				expect(t, g, leaderAndIsr(stamp(10, 5), states(topicA, "a", state(0, *in.LocalLeaderEpoch, 0, 1))), Admitted)
+			}
+			cmd := &pb.Command{Stamp: stamp(10, ce), Body: &pb.Command_StopReplica{StopReplica: &pb.StopReplica{Topics: []*pb.TopicStops{{
+				TopicId: topicA[:], Topic: "a", Partitions: []*pb.PartitionStop{{LeaderEpoch: in.RequestLeaderEpoch, Delete: in.Delete}},
+			}}}}}
+			answer := want.Partition
+			if want.Top != "NONE" {
+				answer = want.Top
+			}
+			kafka := map[string]string{
+				"STALE_CONTROLLER_EPOCH": "REFUSAL_STALE_CONTROLLER_EPOCH", "FENCED_LEADER_EPOCH": "FENCED_LEADER_EPOCH",
+				"NONE": "ADMITTED", "KAFKA_STORAGE_ERROR": "ADMITTED", // that is the handler's to say
+			}[answer]
+			if in.LocalReplica == "not hosted" && !in.Delete {
+				kafka = "ALREADY"
+			}
+			v.check(t, says(g.Admit(cmd)), kafka)
+		})
+	}
+}
+
 func TestDifferencesAreOfVectors(t *testing.T) {
 	known := map[string]bool{}
-	for _, kind := range []string{"broker.brokerEpoch", "broker.leaderAndIsr"} {
+	for _, kind := range []string{"broker.brokerEpoch", "broker.leaderAndIsr", "broker.stopReplica"} {
 		for _, v := range vectors(t, kind) {
 			known[v.Name] = true
 		}

@@ -15,6 +15,11 @@ type Verdict struct {
 	Live []LiveBroker
 	// Topics that the command says were deleted, those known to be left out.
 	Removed []RemovedTopic
+	// Strays are replicas to be stopped, not deleted, since a full sync did not
+	// name them. Obeyed sets them.
+	Strays []PartitionState
+	// Assigned are strays that are assigned again, or to be deleted.
+	Assigned []HeldReplica
 }
 
 // Refused reports whether the whole command was refused.

@@ -17,6 +17,8 @@ const (
 	// maxStates bounds the states of a command, so that a broker's gate admits
 	// it in about a millisecond.
 	maxStates = 1000
+	// maxSynced bounds the topics that one command says are covered.
+	maxSynced = 50_000
 	// maxSlice bounds the states of one Step.
 	maxSlice = 4000
 )
@@ -28,6 +30,15 @@ type state struct {
 	p     *cluster.Partition
 	rev   store.Rev // of the change; 0: tried again
 	wire  *pb.PartitionState
+	fresh *pb.PartitionState // the same for brokers that may create the replica; nil: there is none
+}
+
+// to is the state as a broker that hosts the partition hears it.
+func (s *state) to(id cluster.BrokerID) *pb.PartitionState {
+	if s.fresh != nil && slices.Contains(s.p.Adding, id) && !slices.Contains(s.p.ISR, id) {
+		return s.fresh
+	}
+	return s.wire
 }
 
 // chunk is a piece of the change list in its newest state. It is built once
@@ -97,13 +108,18 @@ func (p *Pusher) take(im *cluster.Image, cursor int64) (states []state, removed 
 func (p *Pusher) build(states []state) *chunk {
 	slices.SortFunc(states, byTopic)
 	for i := range states {
-		states[i].wire = states[i].p.State(states[i].id.Index, p.isNew(states[i].p))
+		s := &states[i]
+		s.wire = s.p.State(s.id.Index, p.isNew(s.p))
+		if len(s.p.Adding) > 0 {
+			s.fresh = s.p.State(s.id.Index, true)
+		}
 	}
 	return &chunk{states: states}
 }
 
-// isNew allows brokers to create the replica: it has just been made, in this
-// term.
+// isNew allows all brokers to create the replica, even one that has lost a disk
+// which may hold it: the partition has just been made, in this term. A replica
+// that is being added and not in the ISR may be created in any term.
 func (p *Pusher) isNew(part *cluster.Partition) bool {
 	return part.LeaderEpoch == 0 && part.PartitionEpoch == 0 && part.ControllerEpoch == p.claim.Epoch
 }
@@ -114,7 +130,9 @@ func (c *chunk) hosted(id cluster.BrokerID) []state {
 		c.hosts = map[cluster.BrokerID][]state{}
 		for _, s := range c.states {
 			for _, b := range s.p.Replicas {
-				c.hosts[b] = append(c.hosts[b], s)
+				theirs := s
+				theirs.wire = s.to(b)
+				c.hosts[b] = append(c.hosts[b], theirs)
 			}
 		}
 	}

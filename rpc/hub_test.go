@@ -29,6 +29,7 @@ type hub struct {
 	streams map[cluster.BrokerID]StreamID              // the newest of each broker
 	sent    map[cluster.BrokerID][]*pb.CommandsRequest // since the last look
 	unacked map[cluster.BrokerID][]*pb.Command
+	synced  map[cluster.BrokerID][]*pb.FullSync // not in sent
 	topics  map[string]cluster.TopicID
 
 	observers []func([]cluster.Event) // besides the pusher
@@ -39,6 +40,7 @@ func newHub(t *testing.T) *hub {
 		t: t, m: memstore.NewModel(), im: cluster.NewImage(keys), p: NewPusher("c1"), now: time.Hour,
 		streams: map[cluster.BrokerID]StreamID{}, sent: map[cluster.BrokerID][]*pb.CommandsRequest{},
 		unacked: map[cluster.BrokerID][]*pb.Command{}, topics: map[string]cluster.TopicID{},
+		synced: map[cluster.BrokerID][]*pb.FullSync{},
 	}
 	h.write(store.Put(keys.Cluster(), cluster.Encode(&pb.ClusterRecord{Uuid: "u", Format: 1})))
 	return h
@@ -146,7 +148,11 @@ func (h *hub) note(actions []PushAction) {
 			if a.Stream != h.streams[id] {
 				h.t.Fatalf("sent on stream %+v, the newest is %+v", a.Stream, h.streams[id])
 			}
-			h.sent[id] = append(h.sent[id], a.Request)
+			if fs := a.Request.GetCommand().GetFullSync(); fs != nil {
+				h.synced[id] = append(h.synced[id], fs)
+			} else {
+				h.sent[id] = append(h.sent[id], a.Request)
+			}
 			if c := a.Request.GetCommand(); c != nil {
 				h.unacked[id] = append(h.unacked[id], c)
 			}
@@ -170,15 +176,21 @@ func (h *hub) take(ev PushEvent) { h.t.Helper(); h.note(h.p.Take(h.now, ev)) }
 
 func (h *hub) opens(id cluster.BrokerID) {
 	h.t.Helper()
-	h.unacked[id] = nil
-	h.take(Opened{h.streams[id], &pb.Hello{BrokerId: int32(id)}})
+	h.greets(id, &pb.Hello{})
 }
 
 // resumes opens the stream of a broker that says what it knows.
 func (h *hub) resumes(id cluster.BrokerID, from *pb.ResumePoint) {
 	h.t.Helper()
+	h.greets(id, &pb.Hello{Resume: from})
+}
+
+// greets opens the stream of a broker with that hello.
+func (h *hub) greets(id cluster.BrokerID, hello *pb.Hello) {
+	h.t.Helper()
+	hello.BrokerId = int32(id)
 	h.unacked[id] = nil
-	h.take(Opened{h.streams[id], &pb.Hello{BrokerId: int32(id), Resume: from}})
+	h.take(Opened{h.streams[id], hello})
 }
 
 func (h *hub) closes(id cluster.BrokerID, err error) {

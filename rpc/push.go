@@ -99,6 +99,13 @@ type Pusher struct {
 	forgotten store.Rev
 	digests   digests
 	brokers   int64 // rises with each change of the set of live brokers
+	structure int64 // rises with each change of which topics and records there are
+	synced    struct {
+		at     int64 // the structure that chunks are of
+		chunks [][][]byte
+	}
+	offline        int // replicas, of all targets
+	offlineChanged []cluster.PartitionID
 
 	claim    epoch.Claim // zero: not active
 	followed int64       // the set of live brokers that targets follows; -1: none
@@ -135,6 +142,9 @@ type PushStats struct {
 	FullSyncs, Resumed int64
 	// Mismatched counts brokers that held something else than they were told.
 	Mismatched int64
+	// WentOffline counts replicas whose storage failed, each time, and Strays
+	// those that a full sync did not name.
+	WentOffline, Strays int64
 }
 
 // NewPusher is a pusher that follows an image from its beginning.
@@ -154,7 +164,12 @@ func NewPusher(self string) *Pusher {
 func (p *Pusher) Observe(events []cluster.Event) {
 	for _, ev := range events {
 		switch ev := ev.(type) {
+		case cluster.TopicAdded, cluster.TopicChanged, cluster.TopicGone:
+			p.structure++
 		case cluster.PartitionChanged:
+			if ev.Old == nil || ev.New == nil {
+				p.structure++
+			}
 			p.digests.change(ev)
 			if ev.New != nil {
 				p.changes.touch(ev.ID, ev.Rev)
@@ -218,6 +233,9 @@ func (p *Pusher) Connected() int {
 // drop forgets a broker and closes its stream.
 func (p *Pusher) drop(t *target, out []PushAction) []PushAction {
 	delete(p.targets, t.id)
+	for id := range t.offline {
+		p.cameBack(t, id)
+	}
 	if t.phase != idle {
 		p.closing[t.stream] = true
 		out = append(out, Hangup{t.stream})
@@ -255,15 +273,19 @@ func (p *Pusher) follow(im *cluster.Image, out []PushAction) []PushAction {
 		return out
 	}
 	p.followed = p.brokers
+	kept := map[cluster.BrokerID]replicas{}
 	for _, t := range p.order {
 		b := im.Brokers[t.id]
 		if b == nil || b.Epoch != t.epoch || b.Record.GetControlAddress() != t.address {
+			if b != nil && b.Epoch == t.epoch {
+				kept[t.id], t.replicas = t.replicas, replicas{}
+			}
 			out = p.drop(t, out)
 		}
 	}
 	for _, b := range im.SortedBrokers() {
 		if p.targets[b.ID] == nil && b.Record.GetControlAddress() != "" {
-			p.targets[b.ID] = &target{id: b.ID, epoch: b.Epoch, address: b.Record.GetControlAddress(), scope: b.Record.GetMetadataScope()}
+			p.targets[b.ID] = &target{id: b.ID, epoch: b.Epoch, address: b.Record.GetControlAddress(), scope: b.Record.GetMetadataScope(), replicas: kept[b.ID]}
 		}
 	}
 	p.order = slices.SortedFunc(maps.Values(p.targets), func(a, b *target) int { return cmp.Compare(a.id, b.id) })
@@ -277,6 +299,7 @@ func (p *Pusher) Take(now time.Duration, ev PushEvent) []PushAction {
 	case Opened:
 		if t := p.of(ev.Stream); t != nil {
 			t.opened(now, ev.Hello)
+			p.introduce(now, t, ev.Hello)
 			return p.heard(t, cluster.Epoch(ev.Hello.GetControllerEpoch()), nil)
 		}
 	case Received:
@@ -321,6 +344,8 @@ func (p *Pusher) received(now time.Duration, t *target, r *pb.CommandsResponse) 
 		for _, o := range r.Results.GetOutcomes() {
 			p.result(now, t, o)
 		}
+	case *pb.CommandsResponse_Report:
+		p.reported(now, t, r.Report)
 	}
 	return nil
 }
@@ -347,7 +372,7 @@ func (p *Pusher) acked(now time.Duration, t *target, ack *pb.CommandAck) []PushA
 }
 
 // result takes in what became of one partition. One that failed is tried
-// again alone; a storage error too, since the replica is still assigned.
+// again alone; a storage error takes the replica offline until it is applied.
 func (p *Pusher) result(now time.Duration, t *target, o *pb.PartitionOutcome) {
 	topic, err := cluster.TopicIDFrom(o.GetTopicId())
 	if err != nil {
@@ -366,10 +391,14 @@ func (p *Pusher) result(now time.Duration, t *target, o *pb.PartitionOutcome) {
 	default:
 		p.Stats.Failed++
 		t.failures++
-		t.failed(now, id, cluster.LeaderEpoch(o.GetLeaderEpoch()), o.GetMessage())
+		p.failed(now, t, id, o)
 		return
 	}
-	t.done(id, cluster.LeaderEpoch(o.GetLeaderEpoch()))
+	le := cluster.LeaderEpoch(o.GetLeaderEpoch())
+	t.done(id, le)
+	if r := t.offline[id]; r != nil && r.epoch <= le {
+		p.cameBack(t, id)
+	}
 }
 
 // Pending counts the partition states that brokers have yet to confirm, those

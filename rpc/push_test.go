@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -392,6 +393,7 @@ func TestPushRefusals(t *testing.T) {
 				h.wants(c.doubts...)
 				h.acks(1, c.refusal, c.highest) // those on their way are refused too
 				h.acks(1, c.refusal, c.highest)
+				h.acks(1, c.refusal, c.highest)
 				h.wants()
 				if got := h.p.Problems()[1]; got != c.refusal.String() {
 					t.Fatalf("problem %q", got)
@@ -594,6 +596,7 @@ func TestPushEnds(t *testing.T) {
 	h.change("a", 0, elect(1)) // as a standby it follows what changes
 	h.begin(2)
 	h.step()
+	slices.Sort(h.done)
 	h.wants("dial 1 at b1:1", "dial 2 at b2:1")
 	h.opens(1)
 	h.step()

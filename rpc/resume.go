@@ -21,6 +21,7 @@ func (p *Pusher) beginSync(im *cluster.Image, t *target) {
 		t.cursor = p.changes.upTo(w)
 		p.Stats.Resumed++
 	} else {
+		t.fullSince, t.syncedChunks = im.Rev, 0
 		p.Stats.FullSyncs++
 	}
 	t.resume = nil

@@ -52,6 +52,13 @@ type target struct {
 	mismatches int           // digests in a row that were wrong
 	noCheck    time.Duration // no digest is looked at before
 
+	replicas
+	// fullSince is the revision at which the stream began to say everything; 0:
+	// it went on from an earlier one, or has said which topics that covers.
+	fullSince    store.Rev
+	syncedAt     int64 // the structure of which
+	syncedChunks int   // so many chunks of covered topics were sent
+
 	removals int64 // the tombstones that burials follow
 	burials  []*burial
 }
@@ -80,7 +87,7 @@ func (t *target) opened(now time.Duration, hello *pb.Hello) {
 
 func (t *target) fromStart() {
 	t.cursor, t.brokers, t.unacked, t.since = 0, -1, 0, t.sequence
-	t.resume, t.began, t.told = nil, false, 0
+	t.resume, t.began, t.told, t.fullSince = nil, false, 0, 0
 	t.pending = map[cluster.PartitionID]sent{}
 	t.retries = map[cluster.PartitionID]*retry{}
 	t.removals, t.burials = -1, nil
@@ -112,12 +119,18 @@ func (t *target) done(id cluster.PartitionID, le cluster.LeaderEpoch) {
 	}
 }
 
-func (t *target) failed(now time.Duration, id cluster.PartitionID, le cluster.LeaderEpoch, message string) {
+// failed takes in that a state was not applied.
+func (p *Pusher) failed(now time.Duration, t *target, id cluster.PartitionID, o *pb.PartitionOutcome) {
+	le, message := cluster.LeaderEpoch(o.GetLeaderEpoch()), o.GetMessage()
 	s := t.pending[id]
 	if s.epoch > le {
 		return // a newer state is on its way
 	}
 	delete(t.pending, id)
+	if t.offline[id] != nil || o.GetResult() == pb.PartitionResult_PARTITION_RESULT_STORAGE_ERROR {
+		p.wentOffline(t, id, le, message, now+MaxRetry)
+		return
+	}
 	r := t.retries[id]
 	if r == nil {
 		r = &retry{wait: MinRetry, rev: s.rev}
@@ -143,6 +156,9 @@ func (t *target) wake(now time.Duration) time.Duration {
 		if _, sent := t.pending[id]; !sent {
 			next = min(next, max(r.at, now))
 		}
+	}
+	if len(t.offline) > 0 && t.phase == open {
+		next = min(next, max(t.due, now))
 	}
 	return t.stopAt(now, next)
 }
@@ -191,10 +207,13 @@ func (p *Pusher) sendDue(now time.Duration, im *cluster.Image, t *target, out []
 		out = p.sendMetadata(im, t, p.liveMetadata(im), nil, out)
 	}
 	out, n := p.sendStops(now, im, t, out)
-	if again := t.retriesDue(now, im); len(again) > 0 && t.unacked < window {
-		out = p.sendHosted(im, t, p.build(again), nil, out)
+	if t.unacked < window {
+		out = p.sendRetries(now, im, t, out)
 	}
 	if t.cursor == p.changes.last {
+		if t.fullSince != 0 {
+			out = p.finishSync(im, t, out)
+		}
 		if now >= t.ping+progressInterval && len(t.pending) == 0 && p.resumePoint(im, t) > t.told {
 			t.ping = now
 			out = p.sendPing(im, t, out)
@@ -219,8 +238,22 @@ func (p *Pusher) sendDue(now time.Duration, im *cluster.Image, t *target, out []
 	return p.sendMetadata(im, t, m, behind, out), n
 }
 
-// retriesDue are the partitions to be tried again, up to the size of one
-// command.
+// sendRetries sends one command with partitions to be tried again.
+func (p *Pusher) sendRetries(now time.Duration, im *cluster.Image, t *target, out []PushAction) []PushAction {
+	due := t.retriesDue(now, im)
+	due = firstOf(append(due, p.offlineDue(now, im, t)...))
+	for _, s := range due {
+		if r := t.offline[s.id]; r != nil {
+			r.at = now + MaxRetry
+		}
+	}
+	if len(due) == 0 {
+		return out
+	}
+	return p.sendHosted(im, t, p.build(due), nil, out)
+}
+
+// retriesDue are the partitions to be tried again.
 func (t *target) retriesDue(now time.Duration, im *cluster.Image) []state {
 	var due []state
 	for id, r := range t.retries {
@@ -236,6 +269,11 @@ func (t *target) retriesDue(now time.Duration, im *cluster.Image) []state {
 			due = append(due, state{topic: im.TopicByID(id.Topic), id: id, p: part})
 		}
 	}
+	return due
+}
+
+// firstOf are states in order, up to the size of one command.
+func firstOf(due []state) []state {
 	slices.SortFunc(due, byTopic)
 	size := 0
 	for i, s := range due {
@@ -299,12 +337,14 @@ func liveBrokers(im *cluster.Image) *pb.LiveBrokers {
 func (p *Pusher) Stuck(im *cluster.Image) []string {
 	var out []string
 	for _, t := range p.targets {
-		for id, r := range t.retries {
-			name := id.Topic.String()
-			if topic := im.TopicByID(id.Topic); topic != nil {
-				name = topic.Name
+		for _, stuck := range []map[cluster.PartitionID]*retry{t.retries, t.offline} {
+			for id, r := range stuck {
+				name := id.Topic.String()
+				if topic := im.TopicByID(id.Topic); topic != nil {
+					name = topic.Name
+				}
+				out = append(out, fmt.Sprintf("broker %d %s/%d: %s", t.id, name, id.Index, r.message))
 			}
-			out = append(out, fmt.Sprintf("broker %d %s/%d: %s", t.id, name, id.Index, r.message))
 		}
 		out = append(out, t.stuckBurials(im)...)
 	}

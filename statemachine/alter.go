@@ -48,7 +48,8 @@ func CheckSender(im *cluster.Image, id cluster.BrokerID, epoch cluster.BrokerEpo
 // write from Alter and from Step on the same image, and a broker's restart is
 // not hidden by a younger record. Two entries for one partition must not be
 // judged on the same image.
-func Alter(im *cluster.Image, t Term, sender cluster.BrokerID, senderEpoch cluster.BrokerEpoch, id cluster.PartitionID, e *pb.AlterPartitionEntry) (w *Write, err *Rejection) {
+func (m *Machine) Alter(t Term, sender cluster.BrokerID, senderEpoch cluster.BrokerEpoch, id cluster.PartitionID, e *pb.AlterPartitionEntry) (w *Write, err *Rejection) {
+	im, v := m.im, m.At(id)
 	if err := CheckSender(im, sender, senderEpoch); err != nil {
 		return nil, err
 	}
@@ -79,10 +80,10 @@ func Alter(im *cluster.Image, t Term, sender cluster.BrokerID, senderEpoch clust
 	if err := checkForm(p, &next); err != nil {
 		return nil, err
 	}
-	if err := checkMembers(im, p, sender, e); err != nil {
+	if err := checkMembers(v, p, sender, e); err != nil {
 		return nil, err
 	}
-	if owed, changed := Next(p, ViewOf(im)); changed {
+	if owed, changed := Next(p, v); changed {
 		return nil, reject(cluster.FencedLeaderEpoch, "leader epoch %d is about to be %d", p.LeaderEpoch, owed.LeaderEpoch)
 	}
 	next.PartitionEpoch++
@@ -132,16 +133,18 @@ func checkForm(p, next *cluster.Partition) *Rejection {
 // the incarnation that the leader saw. A draining leader is fit for its own
 // ISR, and so are those who drain with it in there, otherwise it could never
 // let in the one that is to take over.
-func checkMembers(im *cluster.Image, p *cluster.Partition, sender cluster.BrokerID, e *pb.AlterPartitionEntry) *Rejection {
+func checkMembers(v View, p *cluster.Partition, sender cluster.BrokerID, e *pb.AlterPartitionEntry) *Rejection {
 	stays := func(id cluster.BrokerID) bool {
-		return id == sender || im.Brokers[sender].Draining() && slices.Contains(p.ISR, id)
+		return id == sender || v.Brokers[sender].Draining() && slices.Contains(p.ISR, id)
 	}
 	for _, m := range e.GetNewIsr() {
 		id, saw := cluster.BrokerID(m.GetBrokerId()), cluster.BrokerEpoch(m.GetBrokerEpoch())
-		b := im.Brokers[id]
+		b := v.Brokers[id]
 		switch {
 		case b == nil:
 			return reject(cluster.IneligibleReplica, "broker %d is not live", id)
+		case v.failed(b):
+			return reject(cluster.IneligibleReplica, "the replica on broker %d is offline", id)
 		case b.Draining() && !stays(id):
 			return reject(cluster.IneligibleReplica, "broker %d is draining", id)
 		case saw > 0 && saw != b.Epoch:

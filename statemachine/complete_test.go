@@ -131,7 +131,7 @@ func TestDeletingIsLeft(t *testing.T) {
 	k := keeping(t, 1)
 	k.topic(1, 1, nil)
 	k.block(0, 6, 0)
-	m := NewMachine(k.Image)
+	m := NewMachine(k.Image, nil)
 	if m.Agenda() != 1 || len(m.Topics()) != 0 {
 		t.Fatalf("agenda %d, topics %v", m.Agenda(), m.Topics())
 	}

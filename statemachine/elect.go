@@ -77,35 +77,59 @@ func keep(isr []cluster.BrokerID, fit func(cluster.BrokerID) bool) []cluster.Bro
 	return out
 }
 
+// Offline reports whether the storage of a replica has failed, as that
+// incarnation of its broker says. It is Kafka's replicasOnOfflineDirs.
+type Offline func(*cluster.Broker, cluster.PartitionID) bool
+
 // View is what a rule sees of the brokers.
 type View struct {
 	Brokers map[cluster.BrokerID]*cluster.Broker // the live ones
 	Rev     store.Rev                            // the revision that they are seen at
+
+	offline   Offline // nil: nothing has failed
+	partition cluster.PartitionID
 }
 
 // ViewOf is what an image shows of the brokers. It changes with the image.
 func ViewOf(im *cluster.Image) View { return View{Brokers: im.Brokers, Rev: im.Rev} }
 
-// Online reports whether a broker may lead and join an ISR: it is live and not
-// draining.
-func (v View) Online(id cluster.BrokerID) bool {
-	b := v.Brokers[id]
-	return b != nil && !b.Draining()
+// At is the view of one partition, to which the storage of its replicas
+// matters. Otherwise none of them counts as failed.
+func (v View) At(id cluster.PartitionID, offline Offline) View {
+	v.partition, v.offline = id, offline
+	return v
 }
 
-// steady reports whether a broker is live, and was so under the same epoch
-// when the record was decided. A record from the future, written by hand or
-// copied from elsewhere, says nothing about that.
-func (v View) steady(p *cluster.Partition, id cluster.BrokerID) bool {
+// Online reports whether a broker may lead and join an ISR: it is live, not
+// draining, and its replica is not offline.
+func (v View) Online(id cluster.BrokerID) bool {
+	b := v.Brokers[id]
+	return b != nil && !b.Draining() && !v.failed(b)
+}
+
+// failed reports whether the storage of the broker's replica has failed.
+func (v View) failed(b *cluster.Broker) bool { return v.offline != nil && v.offline(b, v.partition) }
+
+// same reports whether a broker is live, and was so under the same epoch when
+// the record was decided. A record from the future, written by hand or copied
+// from elsewhere, says nothing about that.
+func (v View) same(p *cluster.Partition, id cluster.BrokerID) bool {
 	b := v.Brokers[id]
 	return b != nil && store.Rev(b.Epoch) <= p.Decided && p.Decided <= v.Rev
+}
+
+// steady reports whether a broker could do its part all the time since the
+// record was decided, as far as is known, and still can.
+func (v View) steady(p *cluster.Partition, id cluster.BrokerID) bool {
+	return v.same(p, id) && !v.failed(v.Brokers[id])
 }
 
 // Next is what becomes of a partition now that the brokers are as v shows, and
 // whether that is a change.
 //
 // A broker that was away since the record was decided counts as failed, even
-// if it is back: Kafka's failure and startup in one step.
+// if it is back: Kafka's failure and startup in one step. So does one whose
+// replica is offline.
 //
 //   - While the leader is steady and not draining it leads on. Members of the
 //     ISR that are not leave it.
@@ -135,6 +159,8 @@ func Next(p *cluster.Partition, v View) (next cluster.Partition, changed bool) {
 		o, ok = ElectOffline(p.Replicas, p.ISR, v.Online, false)
 	}
 	switch {
+	case ok && p.Cause == pb.ChangeCause_CHANGE_CAUSE_REPLICA_OFFLINE && p.Leader == cluster.NoLeader && v.same(p, o.Leader):
+		cause = pb.ChangeCause_CHANGE_CAUSE_REPLICA_ONLINE
 	case ok:
 	case p.Leader == cluster.NoLeader:
 		return cluster.Partition{}, false
@@ -178,8 +204,10 @@ func (v View) lost(p *cluster.Partition, id cluster.BrokerID) pb.ChangeCause {
 	switch b := v.Brokers[id]; {
 	case b == nil:
 		return pb.ChangeCause_CHANGE_CAUSE_BROKER_DOWN
-	case !v.steady(p, id):
+	case !v.same(p, id):
 		return pb.ChangeCause_CHANGE_CAUSE_BROKER_RESTARTED
+	case v.failed(b):
+		return pb.ChangeCause_CHANGE_CAUSE_REPLICA_OFFLINE
 	case b.ShuttingDown():
 		return pb.ChangeCause_CHANGE_CAUSE_CONTROLLED_SHUTDOWN
 	}

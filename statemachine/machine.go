@@ -10,20 +10,34 @@ import (
 // something now, and the topics whose record asks for something. It is not safe
 // for concurrent use.
 type Machine struct {
-	im     *cluster.Image
-	due    agenda
-	topics map[cluster.TopicID]struct{}
+	im      *cluster.Image
+	offline Offline // nil: nothing has failed
+	due     agenda
+	topics  map[cluster.TopicID]struct{}
 	// blank: no topic was visible, so that each partition that the next batch
 	// shows comes with an event of its own.
 	blank bool
 }
 
 // NewMachine makes the agenda of an image as it is. The caller applies batches
-// to the image and shows the events of each to Observe.
-func NewMachine(im *cluster.Image) *Machine {
-	m := &Machine{im: im}
+// to the image and shows the events of each to Observe. What becomes online or
+// offline is named to Review.
+func NewMachine(im *cluster.Image, offline Offline) *Machine {
+	m := &Machine{im: im, offline: offline}
 	m.Reset()
 	return m
+}
+
+// At is what the rules see of the brokers for one partition.
+func (m *Machine) At(id cluster.PartitionID) View { return ViewOf(m.im).At(id, m.offline) }
+
+// Review brings the agenda up to date with which replicas are offline, for
+// those partitions where that has changed. What changes together with a broker
+// that Observe hears of needs no review.
+func (m *Machine) Review(ids []cluster.PartitionID) {
+	for _, id := range ids {
+		m.due.set(id, m.owes(id))
+	}
 }
 
 // Observe brings the agenda up to date after a batch was applied. It looks
@@ -98,7 +112,7 @@ func (m *Machine) owes(id cluster.PartitionID) bool {
 	if p == nil || m.im.TopicByID(id.Topic).Deleting() {
 		return false
 	}
-	_, changed := Next(p, ViewOf(m.im))
+	_, changed := Next(p, m.At(id))
 	return changed
 }
 
@@ -140,13 +154,12 @@ func (m *Machine) Agenda() int { return len(m.due.ids) }
 func (m *Machine) Step(t Term, limit int) []Write {
 	ids := m.due.first(limit)
 	out := make([]Write, 0, len(ids))
-	v := ViewOf(m.im)
 	for _, id := range ids {
 		old := m.im.Partition(id)
 		if old == nil {
 			continue
 		}
-		if next, changed := Next(old, v); changed {
+		if next, changed := Next(old, m.At(id)); changed {
 			t.stamp(&next)
 			out = append(out, Write{ID: id, Old: old, New: next})
 		}

@@ -22,6 +22,8 @@ import (
 //	                         "unseen", while the watch was away
 //	drain 1, undrain 1       controlled shutdown begins, is cancelled
 //	lose 1, find 1           no stream of commands is open for long, is again
+//	replica-offline t/0 1, replica-online t/0 1
+//	                         the storage of a replica fails, is back
 //	create-topic t seed=7 partitions=3 rf=2 [block-size=1]
 //	place t                  a topic with the replicas given below, one
 //	                         partition a line
@@ -34,7 +36,8 @@ import (
 //	show                     all partitions
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
-		s := &scenario{world: newWorld(t)}
+		s := &scenario{world: newWorld(t), failed: map[replica]bool{}}
+		s.m.offline = func(b *cluster.Broker, id cluster.PartitionID) bool { return s.failed[replica{id, b.ID, b.Epoch}] }
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			out := s.play(t, d)
 			s.checkAgenda()
@@ -43,7 +46,26 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-type scenario struct{ *world }
+type scenario struct {
+	*world
+	failed map[replica]bool // offline
+}
+
+// replica is that of one incarnation of a broker.
+type replica struct {
+	of    cluster.PartitionID
+	on    cluster.BrokerID
+	epoch cluster.BrokerEpoch
+}
+
+// replicaFails takes a replica offline, or back.
+func (s *scenario) replicaFails(t *testing.T, d *datadriven.TestData, fails bool) {
+	id := s.partitionID(t, d)
+	for _, b := range s.brokers(d) {
+		s.failed[replica{id, b, s.im.Brokers[b].Epoch}] = fails
+	}
+	s.m.Review([]cluster.PartitionID{id})
+}
 
 func (s *scenario) play(t *testing.T, d *datadriven.TestData) string {
 	running, draining := pb.BrokerState_BROKER_STATE_RUNNING, pb.BrokerState_BROKER_STATE_DRAINING
@@ -64,6 +86,8 @@ func (s *scenario) play(t *testing.T, d *datadriven.TestData) string {
 		s.show(s.each(s.brokers(d), s.register(d, draining))...)
 	case "lose", "find":
 		s.show(s.each(s.brokers(d), func(id cluster.BrokerID) store.Change { return s.mark(id, d.Cmd == "lose") })...)
+	case "replica-offline", "replica-online":
+		s.replicaFails(t, d, d.Cmd == "replica-offline")
 	case "create-topic":
 		return s.createTopic(t, d)
 	case "place":
@@ -192,7 +216,7 @@ func (s *scenario) alterPartition(t *testing.T, d *datadriven.TestData) string {
 	if b := s.im.Brokers[from]; b != nil {
 		epoch = b.Epoch
 	}
-	w, rej := Alter(s.im, s.term, from, epoch, id, e)
+	w, rej := s.m.Alter(s.term, from, epoch, id, e)
 	switch {
 	case rej != nil:
 		return rej.line()

@@ -86,7 +86,7 @@ func playAlterBase(t *testing.T, in alterInput) string {
 	if rej := CheckSender(w.im, sender, epoch); rej != nil {
 		return reason(rej)
 	}
-	x, rej := Alter(w.im, w.term, sender, epoch, cluster.PartitionID{Topic: topic, Index: e.Partition}, e)
+	x, rej := w.m.Alter(w.term, sender, epoch, cluster.PartitionID{Topic: topic, Index: e.Partition}, e)
 	if (x == nil) == (rej == nil) {
 		t.Errorf("write %v, rejection %v", x, rej)
 	}

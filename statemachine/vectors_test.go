@@ -77,6 +77,7 @@ func TestVector(t *testing.T) {
 		"assignment.auto.property":          playAutoAssignProperty,
 		"assignment.rackAlternated":         playRackAlternated,
 		"alterPartition":                    playAlter,
+		"channel.offlineReplicas":           playOfflineReplicas,
 	}
 	unused := maps.Clone(differences)
 	for _, v := range vectors {
@@ -428,4 +429,26 @@ func playRackAlternated(t *testing.T, v vector) (got, want string) {
 		order = append(order, s.ID)
 	}
 	return encode(t, order), encode(t, read[[]cluster.BrokerID](t, v.Expected))
+}
+
+// playOfflineReplicas says which replicas count as offline.
+func playOfflineReplicas(t *testing.T, v vector) (got, want string) {
+	in := read[struct {
+		Replicas, Live, ShuttingDown []cluster.BrokerID
+		OfflineDirs                  map[cluster.BrokerID][]string
+	}](t, v.Input)
+	out := read[struct{ OfflineReplicas []cluster.BrokerID }](t, v.Expected)
+	w := newWorld(t)
+	w.m.offline = func(b *cluster.Broker, _ cluster.PartitionID) bool { return len(in.OfflineDirs[b.ID]) > 0 }
+	w.up(in.Live...)
+	w.drain(in.ShuttingDown...)
+	topic := w.topic("t", newPartition(in.Replicas, ViewOf(w.im)))
+	id := cluster.PartitionID{Topic: topic}
+	var offline []cluster.BrokerID
+	for _, r := range in.Replicas {
+		if ReplicaStateOf(w.im.Partition(id), r, w.m.At(id)) == ReplicaOffline {
+			offline = append(offline, r)
+		}
+	}
+	return join(offline), join(out.OfflineReplicas)
 }

@@ -26,7 +26,7 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	im := cluster.NewImage(cluster.KeysOf("test"))
-	return &world{t: t, im: im, m: NewMachine(im), term: Term{Epoch: 1}, rev: 100, kvs: map[string]store.KV{}}
+	return &world{t: t, im: im, m: NewMachine(im, nil), term: Term{Epoch: 1}, rev: 100, kvs: map[string]store.KV{}}
 }
 
 // put and del change the store at a revision of their own; the machine sees it
@@ -184,7 +184,7 @@ func (w *world) settle() []Write {
 // from the whole image.
 func (w *world) checkAgenda() {
 	w.t.Helper()
-	got, want := w.m.due.first(1<<30), NewMachine(w.im).due.first(1<<30)
+	got, want := w.m.due.first(1<<30), NewMachine(w.im, w.m.offline).due.first(1<<30)
 	if !slices.Equal(got, want) || w.m.Agenda() != len(want) {
 		w.t.Fatalf("the agenda is %v (%d), want %v", got, w.m.Agenda(), want)
 	}
@@ -233,7 +233,7 @@ func (w *world) alter(topic cluster.TopicID, sender cluster.BrokerID, e *pb.Alte
 	if b := w.im.Brokers[sender]; b != nil {
 		epoch = b.Epoch
 	}
-	x, rej := Alter(w.im, w.term, sender, epoch, cluster.PartitionID{Topic: topic, Index: e.GetPartition()}, e)
+	x, rej := w.m.Alter(w.term, sender, epoch, cluster.PartitionID{Topic: topic, Index: e.GetPartition()}, e)
 	if x != nil {
 		w.write([]Write{*x})
 	}

@@ -869,6 +869,8 @@ type DescribeTopicResponse struct {
 	// -1: this was the last page.
 	NextPartition int32 `protobuf:"varint,5,opt,name=next_partition,json=nextPartition,proto3" json:"next_partition,omitempty"`
 	Revision      int64 `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Replicas of this page whose storage has failed. Only the active one knows.
+	Offline       []*OfflineReplicas `protobuf:"bytes,7,rep,name=offline,proto3" json:"offline,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -945,6 +947,65 @@ func (x *DescribeTopicResponse) GetRevision() int64 {
 	return 0
 }
 
+func (x *DescribeTopicResponse) GetOffline() []*OfflineReplicas {
+	if x != nil {
+		return x.Offline
+	}
+	return nil
+}
+
+type OfflineReplicas struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Partition     int32                  `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	Brokers       []int32                `protobuf:"varint,2,rep,packed,name=brokers,proto3" json:"brokers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OfflineReplicas) Reset() {
+	*x = OfflineReplicas{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OfflineReplicas) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OfflineReplicas) ProtoMessage() {}
+
+func (x *OfflineReplicas) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OfflineReplicas.ProtoReflect.Descriptor instead.
+func (*OfflineReplicas) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *OfflineReplicas) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *OfflineReplicas) GetBrokers() []int32 {
+	if x != nil {
+		return x.Brokers
+	}
+	return nil
+}
+
 type ListBrokersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -953,7 +1014,7 @@ type ListBrokersRequest struct {
 
 func (x *ListBrokersRequest) Reset() {
 	*x = ListBrokersRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[14]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -965,7 +1026,7 @@ func (x *ListBrokersRequest) String() string {
 func (*ListBrokersRequest) ProtoMessage() {}
 
 func (x *ListBrokersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[14]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -978,7 +1039,7 @@ func (x *ListBrokersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBrokersRequest.ProtoReflect.Descriptor instead.
 func (*ListBrokersRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 type ListBrokersResponse struct {
@@ -993,7 +1054,7 @@ type ListBrokersResponse struct {
 
 func (x *ListBrokersResponse) Reset() {
 	*x = ListBrokersResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[15]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1005,7 +1066,7 @@ func (x *ListBrokersResponse) String() string {
 func (*ListBrokersResponse) ProtoMessage() {}
 
 func (x *ListBrokersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[15]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1018,7 +1079,7 @@ func (x *ListBrokersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBrokersResponse.ProtoReflect.Descriptor instead.
 func (*ListBrokersResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListBrokersResponse) GetBrokers() []*BrokerSummary {
@@ -1064,14 +1125,21 @@ type BrokerSummary struct {
 	// Not set: no stream to it is open, or a standby answered.
 	ResumePoint *int64 `protobuf:"varint,13,opt,name=resume_point,json=resumePoint,proto3,oneof" json:"resume_point,omitempty"`
 	// Why the active cannot push to it. Empty: it can, or a standby answered.
-	Problem       string `protobuf:"bytes,14,opt,name=problem,proto3" json:"problem,omitempty"`
+	Problem string `protobuf:"bytes,14,opt,name=problem,proto3" json:"problem,omitempty"`
+	// Replicas whose storage has failed. Not set: not known, as no active one
+	// answers.
+	OfflineReplicas *int32 `protobuf:"varint,15,opt,name=offline_replicas,json=offlineReplicas,proto3,oneof" json:"offline_replicas,omitempty"`
+	// Replicas that it holds and that nobody has assigned to it, the first 1,000.
+	Strays []*TopicReplicas `protobuf:"bytes,16,rep,name=strays,proto3" json:"strays,omitempty"`
+	// All of them. Not set: not known.
+	StrayReplicas *int32 `protobuf:"varint,17,opt,name=stray_replicas,json=strayReplicas,proto3,oneof" json:"stray_replicas,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BrokerSummary) Reset() {
 	*x = BrokerSummary{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[16]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1083,7 +1151,7 @@ func (x *BrokerSummary) String() string {
 func (*BrokerSummary) ProtoMessage() {}
 
 func (x *BrokerSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[16]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1096,7 +1164,7 @@ func (x *BrokerSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrokerSummary.ProtoReflect.Descriptor instead.
 func (*BrokerSummary) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *BrokerSummary) GetId() int32 {
@@ -1197,6 +1265,27 @@ func (x *BrokerSummary) GetProblem() string {
 	return ""
 }
 
+func (x *BrokerSummary) GetOfflineReplicas() int32 {
+	if x != nil && x.OfflineReplicas != nil {
+		return *x.OfflineReplicas
+	}
+	return 0
+}
+
+func (x *BrokerSummary) GetStrays() []*TopicReplicas {
+	if x != nil {
+		return x.Strays
+	}
+	return nil
+}
+
+func (x *BrokerSummary) GetStrayReplicas() int32 {
+	if x != nil && x.StrayReplicas != nil {
+		return *x.StrayReplicas
+	}
+	return 0
+}
+
 type DescribeControllerRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1205,7 +1294,7 @@ type DescribeControllerRequest struct {
 
 func (x *DescribeControllerRequest) Reset() {
 	*x = DescribeControllerRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[17]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1217,7 +1306,7 @@ func (x *DescribeControllerRequest) String() string {
 func (*DescribeControllerRequest) ProtoMessage() {}
 
 func (x *DescribeControllerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[17]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1230,7 +1319,7 @@ func (x *DescribeControllerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeControllerRequest.ProtoReflect.Descriptor instead.
 func (*DescribeControllerRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 type DescribeControllerResponse struct {
@@ -1263,7 +1352,7 @@ type DescribeControllerResponse struct {
 
 func (x *DescribeControllerResponse) Reset() {
 	*x = DescribeControllerResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[18]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1275,7 +1364,7 @@ func (x *DescribeControllerResponse) String() string {
 func (*DescribeControllerResponse) ProtoMessage() {}
 
 func (x *DescribeControllerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[18]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1288,7 +1377,7 @@ func (x *DescribeControllerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeControllerResponse.ProtoReflect.Descriptor instead.
 func (*DescribeControllerResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DescribeControllerResponse) GetId() string {
@@ -1418,7 +1507,7 @@ type ListControllersRequest struct {
 
 func (x *ListControllersRequest) Reset() {
 	*x = ListControllersRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[19]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1430,7 +1519,7 @@ func (x *ListControllersRequest) String() string {
 func (*ListControllersRequest) ProtoMessage() {}
 
 func (x *ListControllersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[19]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1443,7 +1532,7 @@ func (x *ListControllersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListControllersRequest.ProtoReflect.Descriptor instead.
 func (*ListControllersRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 type ListControllersResponse struct {
@@ -1456,7 +1545,7 @@ type ListControllersResponse struct {
 
 func (x *ListControllersResponse) Reset() {
 	*x = ListControllersResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[20]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1468,7 +1557,7 @@ func (x *ListControllersResponse) String() string {
 func (*ListControllersResponse) ProtoMessage() {}
 
 func (x *ListControllersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[20]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1481,7 +1570,7 @@ func (x *ListControllersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListControllersResponse.ProtoReflect.Descriptor instead.
 func (*ListControllersResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListControllersResponse) GetControllers() []*ControllerSummary {
@@ -1512,7 +1601,7 @@ type ControllerSummary struct {
 
 func (x *ControllerSummary) Reset() {
 	*x = ControllerSummary{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[21]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1524,7 +1613,7 @@ func (x *ControllerSummary) String() string {
 func (*ControllerSummary) ProtoMessage() {}
 
 func (x *ControllerSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[21]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1537,7 +1626,7 @@ func (x *ControllerSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControllerSummary.ProtoReflect.Descriptor instead.
 func (*ControllerSummary) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ControllerSummary) GetId() string {
@@ -1592,7 +1681,7 @@ type ListTermsRequest struct {
 
 func (x *ListTermsRequest) Reset() {
 	*x = ListTermsRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[22]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1604,7 +1693,7 @@ func (x *ListTermsRequest) String() string {
 func (*ListTermsRequest) ProtoMessage() {}
 
 func (x *ListTermsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[22]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1617,7 +1706,7 @@ func (x *ListTermsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTermsRequest.ProtoReflect.Descriptor instead.
 func (*ListTermsRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListTermsRequest) GetLimit() int32 {
@@ -1638,7 +1727,7 @@ type ListTermsResponse struct {
 
 func (x *ListTermsResponse) Reset() {
 	*x = ListTermsResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[23]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1650,7 +1739,7 @@ func (x *ListTermsResponse) String() string {
 func (*ListTermsResponse) ProtoMessage() {}
 
 func (x *ListTermsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[23]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1663,7 +1752,7 @@ func (x *ListTermsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTermsResponse.ProtoReflect.Descriptor instead.
 func (*ListTermsResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListTermsResponse) GetTerms() []*TermRecord {
@@ -1689,7 +1778,7 @@ type ResignControllerRequest struct {
 
 func (x *ResignControllerRequest) Reset() {
 	*x = ResignControllerRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[24]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1701,7 +1790,7 @@ func (x *ResignControllerRequest) String() string {
 func (*ResignControllerRequest) ProtoMessage() {}
 
 func (x *ResignControllerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[24]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1714,7 +1803,7 @@ func (x *ResignControllerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResignControllerRequest.ProtoReflect.Descriptor instead.
 func (*ResignControllerRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ResignControllerRequest) GetReason() string {
@@ -1734,7 +1823,7 @@ type ResignControllerResponse struct {
 
 func (x *ResignControllerResponse) Reset() {
 	*x = ResignControllerResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[25]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1746,7 +1835,7 @@ func (x *ResignControllerResponse) String() string {
 func (*ResignControllerResponse) ProtoMessage() {}
 
 func (x *ResignControllerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[25]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1759,7 +1848,7 @@ func (x *ResignControllerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResignControllerResponse.ProtoReflect.Descriptor instead.
 func (*ResignControllerResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ResignControllerResponse) GetEpoch() int64 {
@@ -1780,7 +1869,7 @@ type TransferControllerRequest struct {
 
 func (x *TransferControllerRequest) Reset() {
 	*x = TransferControllerRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[26]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1792,7 +1881,7 @@ func (x *TransferControllerRequest) String() string {
 func (*TransferControllerRequest) ProtoMessage() {}
 
 func (x *TransferControllerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[26]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1805,7 +1894,7 @@ func (x *TransferControllerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferControllerRequest.ProtoReflect.Descriptor instead.
 func (*TransferControllerRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *TransferControllerRequest) GetSuccessor() string {
@@ -1832,7 +1921,7 @@ type TransferControllerResponse struct {
 
 func (x *TransferControllerResponse) Reset() {
 	*x = TransferControllerResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[27]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1844,7 +1933,7 @@ func (x *TransferControllerResponse) String() string {
 func (*TransferControllerResponse) ProtoMessage() {}
 
 func (x *TransferControllerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[27]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1857,7 +1946,7 @@ func (x *TransferControllerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferControllerResponse.ProtoReflect.Descriptor instead.
 func (*TransferControllerResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *TransferControllerResponse) GetEpoch() int64 {
@@ -1871,7 +1960,7 @@ var File_controllerd_v1_admin_proto protoreflect.FileDescriptor
 
 const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x1acontrollerd/v1/admin.proto\x12\x0econtrollerd.v1\x1a\x1bcontrollerd/v1/record.proto\"\x8b\x01\n" +
+	"\x1acontrollerd/v1/admin.proto\x12\x0econtrollerd.v1\x1a\x1ccontrollerd/v1/command.proto\x1a\x1bcontrollerd/v1/record.proto\"\x8b\x01\n" +
 	"\x13CreateTopicsRequest\x120\n" +
 	"\x06topics\x18\x01 \x03(\v2\x18.controllerd.v1.NewTopicR\x06topics\x12\x1d\n" +
 	"\n" +
@@ -1940,7 +2029,7 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\x14DescribeTopicRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x0efrom_partition\x18\x02 \x01(\x05R\rfromPartition\x12\x1b\n" +
-	"\tpage_size\x18\x03 \x01(\x05R\bpageSize\"\xef\x02\n" +
+	"\tpage_size\x18\x03 \x01(\x05R\bpageSize\"\xaa\x03\n" +
 	"\x15DescribeTopicResponse\x122\n" +
 	"\x05topic\x18\x01 \x01(\v2\x1c.controllerd.v1.TopicSummaryR\x05topic\x12?\n" +
 	"\n" +
@@ -1949,16 +2038,20 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\x06config\x18\x03 \x03(\v21.controllerd.v1.DescribeTopicResponse.ConfigEntryR\x06config\x12\x18\n" +
 	"\aunknown\x18\x04 \x03(\x05R\aunknown\x12%\n" +
 	"\x0enext_partition\x18\x05 \x01(\x05R\rnextPartition\x12\x1a\n" +
-	"\brevision\x18\x06 \x01(\x03R\brevision\x1a9\n" +
+	"\brevision\x18\x06 \x01(\x03R\brevision\x129\n" +
+	"\aoffline\x18\a \x03(\v2\x1f.controllerd.v1.OfflineReplicasR\aoffline\x1a9\n" +
 	"\vConfigEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"I\n" +
+	"\x0fOfflineReplicas\x12\x1c\n" +
+	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x18\n" +
+	"\abrokers\x18\x02 \x03(\x05R\abrokers\"\x14\n" +
 	"\x12ListBrokersRequest\"\x8b\x01\n" +
 	"\x13ListBrokersResponse\x127\n" +
 	"\abrokers\x18\x01 \x03(\v2\x1d.controllerd.v1.BrokerSummaryR\abrokers\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x1f\n" +
 	"\vfrom_active\x18\x03 \x01(\bR\n" +
-	"fromActive\"\xeb\x03\n" +
+	"fromActive\"\xa6\x05\n" +
 	"\rBrokerSummary\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12!\n" +
 	"\fbroker_epoch\x18\x02 \x01(\x03R\vbrokerEpoch\x12\x12\n" +
@@ -1974,8 +2067,13 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\vunreachable\x18\v \x01(\bR\vunreachable\x12#\n" +
 	"\rregistered_ms\x18\f \x01(\x03R\fregisteredMs\x12&\n" +
 	"\fresume_point\x18\r \x01(\x03H\x00R\vresumePoint\x88\x01\x01\x12\x18\n" +
-	"\aproblem\x18\x0e \x01(\tR\aproblemB\x0f\n" +
-	"\r_resume_point\"\x1b\n" +
+	"\aproblem\x18\x0e \x01(\tR\aproblem\x12.\n" +
+	"\x10offline_replicas\x18\x0f \x01(\x05H\x01R\x0fofflineReplicas\x88\x01\x01\x125\n" +
+	"\x06strays\x18\x10 \x03(\v2\x1d.controllerd.v1.TopicReplicasR\x06strays\x12*\n" +
+	"\x0estray_replicas\x18\x11 \x01(\x05H\x02R\rstrayReplicas\x88\x01\x01B\x0f\n" +
+	"\r_resume_pointB\x13\n" +
+	"\x11_offline_replicasB\x11\n" +
+	"\x0f_stray_replicas\"\x1b\n" +
 	"\x19DescribeControllerRequest\"\xd5\x05\n" +
 	"\x1aDescribeControllerResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
@@ -2052,7 +2150,7 @@ func file_controllerd_v1_admin_proto_rawDescGZIP() []byte {
 	return file_controllerd_v1_admin_proto_rawDescData
 }
 
-var file_controllerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_controllerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_controllerd_v1_admin_proto_goTypes = []any{
 	(*CreateTopicsRequest)(nil),        // 0: controllerd.v1.CreateTopicsRequest
 	(*NewTopic)(nil),                   // 1: controllerd.v1.NewTopic
@@ -2068,70 +2166,74 @@ var file_controllerd_v1_admin_proto_goTypes = []any{
 	(*TopicSummary)(nil),               // 11: controllerd.v1.TopicSummary
 	(*DescribeTopicRequest)(nil),       // 12: controllerd.v1.DescribeTopicRequest
 	(*DescribeTopicResponse)(nil),      // 13: controllerd.v1.DescribeTopicResponse
-	(*ListBrokersRequest)(nil),         // 14: controllerd.v1.ListBrokersRequest
-	(*ListBrokersResponse)(nil),        // 15: controllerd.v1.ListBrokersResponse
-	(*BrokerSummary)(nil),              // 16: controllerd.v1.BrokerSummary
-	(*DescribeControllerRequest)(nil),  // 17: controllerd.v1.DescribeControllerRequest
-	(*DescribeControllerResponse)(nil), // 18: controllerd.v1.DescribeControllerResponse
-	(*ListControllersRequest)(nil),     // 19: controllerd.v1.ListControllersRequest
-	(*ListControllersResponse)(nil),    // 20: controllerd.v1.ListControllersResponse
-	(*ControllerSummary)(nil),          // 21: controllerd.v1.ControllerSummary
-	(*ListTermsRequest)(nil),           // 22: controllerd.v1.ListTermsRequest
-	(*ListTermsResponse)(nil),          // 23: controllerd.v1.ListTermsResponse
-	(*ResignControllerRequest)(nil),    // 24: controllerd.v1.ResignControllerRequest
-	(*ResignControllerResponse)(nil),   // 25: controllerd.v1.ResignControllerResponse
-	(*TransferControllerRequest)(nil),  // 26: controllerd.v1.TransferControllerRequest
-	(*TransferControllerResponse)(nil), // 27: controllerd.v1.TransferControllerResponse
-	nil,                                // 28: controllerd.v1.NewTopic.ConfigEntry
-	nil,                                // 29: controllerd.v1.DescribeTopicResponse.ConfigEntry
-	nil,                                // 30: controllerd.v1.DescribeControllerResponse.CountersEntry
-	(*PartitionRecord)(nil),            // 31: controllerd.v1.PartitionRecord
-	(BrokerState)(0),                   // 32: controllerd.v1.BrokerState
-	(*Endpoint)(nil),                   // 33: controllerd.v1.Endpoint
-	(*TermRecord)(nil),                 // 34: controllerd.v1.TermRecord
+	(*OfflineReplicas)(nil),            // 14: controllerd.v1.OfflineReplicas
+	(*ListBrokersRequest)(nil),         // 15: controllerd.v1.ListBrokersRequest
+	(*ListBrokersResponse)(nil),        // 16: controllerd.v1.ListBrokersResponse
+	(*BrokerSummary)(nil),              // 17: controllerd.v1.BrokerSummary
+	(*DescribeControllerRequest)(nil),  // 18: controllerd.v1.DescribeControllerRequest
+	(*DescribeControllerResponse)(nil), // 19: controllerd.v1.DescribeControllerResponse
+	(*ListControllersRequest)(nil),     // 20: controllerd.v1.ListControllersRequest
+	(*ListControllersResponse)(nil),    // 21: controllerd.v1.ListControllersResponse
+	(*ControllerSummary)(nil),          // 22: controllerd.v1.ControllerSummary
+	(*ListTermsRequest)(nil),           // 23: controllerd.v1.ListTermsRequest
+	(*ListTermsResponse)(nil),          // 24: controllerd.v1.ListTermsResponse
+	(*ResignControllerRequest)(nil),    // 25: controllerd.v1.ResignControllerRequest
+	(*ResignControllerResponse)(nil),   // 26: controllerd.v1.ResignControllerResponse
+	(*TransferControllerRequest)(nil),  // 27: controllerd.v1.TransferControllerRequest
+	(*TransferControllerResponse)(nil), // 28: controllerd.v1.TransferControllerResponse
+	nil,                                // 29: controllerd.v1.NewTopic.ConfigEntry
+	nil,                                // 30: controllerd.v1.DescribeTopicResponse.ConfigEntry
+	nil,                                // 31: controllerd.v1.DescribeControllerResponse.CountersEntry
+	(*PartitionRecord)(nil),            // 32: controllerd.v1.PartitionRecord
+	(BrokerState)(0),                   // 33: controllerd.v1.BrokerState
+	(*Endpoint)(nil),                   // 34: controllerd.v1.Endpoint
+	(*TopicReplicas)(nil),              // 35: controllerd.v1.TopicReplicas
+	(*TermRecord)(nil),                 // 36: controllerd.v1.TermRecord
 }
 var file_controllerd_v1_admin_proto_depIdxs = []int32{
 	1,  // 0: controllerd.v1.CreateTopicsRequest.topics:type_name -> controllerd.v1.NewTopic
-	28, // 1: controllerd.v1.NewTopic.config:type_name -> controllerd.v1.NewTopic.ConfigEntry
+	29, // 1: controllerd.v1.NewTopic.config:type_name -> controllerd.v1.NewTopic.ConfigEntry
 	2,  // 2: controllerd.v1.NewTopic.assignments:type_name -> controllerd.v1.ReplicaAssignment
 	4,  // 3: controllerd.v1.CreateTopicsResponse.results:type_name -> controllerd.v1.CreateTopicResult
 	6,  // 4: controllerd.v1.DeleteTopicsRequest.topics:type_name -> controllerd.v1.TopicToDelete
 	8,  // 5: controllerd.v1.DeleteTopicsResponse.results:type_name -> controllerd.v1.DeleteTopicResult
 	11, // 6: controllerd.v1.ListTopicsResponse.topics:type_name -> controllerd.v1.TopicSummary
 	11, // 7: controllerd.v1.DescribeTopicResponse.topic:type_name -> controllerd.v1.TopicSummary
-	31, // 8: controllerd.v1.DescribeTopicResponse.partitions:type_name -> controllerd.v1.PartitionRecord
-	29, // 9: controllerd.v1.DescribeTopicResponse.config:type_name -> controllerd.v1.DescribeTopicResponse.ConfigEntry
-	16, // 10: controllerd.v1.ListBrokersResponse.brokers:type_name -> controllerd.v1.BrokerSummary
-	32, // 11: controllerd.v1.BrokerSummary.state:type_name -> controllerd.v1.BrokerState
-	33, // 12: controllerd.v1.BrokerSummary.endpoints:type_name -> controllerd.v1.Endpoint
-	30, // 13: controllerd.v1.DescribeControllerResponse.counters:type_name -> controllerd.v1.DescribeControllerResponse.CountersEntry
-	21, // 14: controllerd.v1.ListControllersResponse.controllers:type_name -> controllerd.v1.ControllerSummary
-	34, // 15: controllerd.v1.ListTermsResponse.terms:type_name -> controllerd.v1.TermRecord
-	0,  // 16: controllerd.v1.AdminService.CreateTopics:input_type -> controllerd.v1.CreateTopicsRequest
-	5,  // 17: controllerd.v1.AdminService.DeleteTopics:input_type -> controllerd.v1.DeleteTopicsRequest
-	9,  // 18: controllerd.v1.AdminService.ListTopics:input_type -> controllerd.v1.ListTopicsRequest
-	12, // 19: controllerd.v1.AdminService.DescribeTopic:input_type -> controllerd.v1.DescribeTopicRequest
-	14, // 20: controllerd.v1.AdminService.ListBrokers:input_type -> controllerd.v1.ListBrokersRequest
-	17, // 21: controllerd.v1.AdminService.DescribeController:input_type -> controllerd.v1.DescribeControllerRequest
-	19, // 22: controllerd.v1.AdminService.ListControllers:input_type -> controllerd.v1.ListControllersRequest
-	22, // 23: controllerd.v1.AdminService.ListTerms:input_type -> controllerd.v1.ListTermsRequest
-	24, // 24: controllerd.v1.AdminService.ResignController:input_type -> controllerd.v1.ResignControllerRequest
-	26, // 25: controllerd.v1.AdminService.TransferController:input_type -> controllerd.v1.TransferControllerRequest
-	3,  // 26: controllerd.v1.AdminService.CreateTopics:output_type -> controllerd.v1.CreateTopicsResponse
-	7,  // 27: controllerd.v1.AdminService.DeleteTopics:output_type -> controllerd.v1.DeleteTopicsResponse
-	10, // 28: controllerd.v1.AdminService.ListTopics:output_type -> controllerd.v1.ListTopicsResponse
-	13, // 29: controllerd.v1.AdminService.DescribeTopic:output_type -> controllerd.v1.DescribeTopicResponse
-	15, // 30: controllerd.v1.AdminService.ListBrokers:output_type -> controllerd.v1.ListBrokersResponse
-	18, // 31: controllerd.v1.AdminService.DescribeController:output_type -> controllerd.v1.DescribeControllerResponse
-	20, // 32: controllerd.v1.AdminService.ListControllers:output_type -> controllerd.v1.ListControllersResponse
-	23, // 33: controllerd.v1.AdminService.ListTerms:output_type -> controllerd.v1.ListTermsResponse
-	25, // 34: controllerd.v1.AdminService.ResignController:output_type -> controllerd.v1.ResignControllerResponse
-	27, // 35: controllerd.v1.AdminService.TransferController:output_type -> controllerd.v1.TransferControllerResponse
-	26, // [26:36] is the sub-list for method output_type
-	16, // [16:26] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	32, // 8: controllerd.v1.DescribeTopicResponse.partitions:type_name -> controllerd.v1.PartitionRecord
+	30, // 9: controllerd.v1.DescribeTopicResponse.config:type_name -> controllerd.v1.DescribeTopicResponse.ConfigEntry
+	14, // 10: controllerd.v1.DescribeTopicResponse.offline:type_name -> controllerd.v1.OfflineReplicas
+	17, // 11: controllerd.v1.ListBrokersResponse.brokers:type_name -> controllerd.v1.BrokerSummary
+	33, // 12: controllerd.v1.BrokerSummary.state:type_name -> controllerd.v1.BrokerState
+	34, // 13: controllerd.v1.BrokerSummary.endpoints:type_name -> controllerd.v1.Endpoint
+	35, // 14: controllerd.v1.BrokerSummary.strays:type_name -> controllerd.v1.TopicReplicas
+	31, // 15: controllerd.v1.DescribeControllerResponse.counters:type_name -> controllerd.v1.DescribeControllerResponse.CountersEntry
+	22, // 16: controllerd.v1.ListControllersResponse.controllers:type_name -> controllerd.v1.ControllerSummary
+	36, // 17: controllerd.v1.ListTermsResponse.terms:type_name -> controllerd.v1.TermRecord
+	0,  // 18: controllerd.v1.AdminService.CreateTopics:input_type -> controllerd.v1.CreateTopicsRequest
+	5,  // 19: controllerd.v1.AdminService.DeleteTopics:input_type -> controllerd.v1.DeleteTopicsRequest
+	9,  // 20: controllerd.v1.AdminService.ListTopics:input_type -> controllerd.v1.ListTopicsRequest
+	12, // 21: controllerd.v1.AdminService.DescribeTopic:input_type -> controllerd.v1.DescribeTopicRequest
+	15, // 22: controllerd.v1.AdminService.ListBrokers:input_type -> controllerd.v1.ListBrokersRequest
+	18, // 23: controllerd.v1.AdminService.DescribeController:input_type -> controllerd.v1.DescribeControllerRequest
+	20, // 24: controllerd.v1.AdminService.ListControllers:input_type -> controllerd.v1.ListControllersRequest
+	23, // 25: controllerd.v1.AdminService.ListTerms:input_type -> controllerd.v1.ListTermsRequest
+	25, // 26: controllerd.v1.AdminService.ResignController:input_type -> controllerd.v1.ResignControllerRequest
+	27, // 27: controllerd.v1.AdminService.TransferController:input_type -> controllerd.v1.TransferControllerRequest
+	3,  // 28: controllerd.v1.AdminService.CreateTopics:output_type -> controllerd.v1.CreateTopicsResponse
+	7,  // 29: controllerd.v1.AdminService.DeleteTopics:output_type -> controllerd.v1.DeleteTopicsResponse
+	10, // 30: controllerd.v1.AdminService.ListTopics:output_type -> controllerd.v1.ListTopicsResponse
+	13, // 31: controllerd.v1.AdminService.DescribeTopic:output_type -> controllerd.v1.DescribeTopicResponse
+	16, // 32: controllerd.v1.AdminService.ListBrokers:output_type -> controllerd.v1.ListBrokersResponse
+	19, // 33: controllerd.v1.AdminService.DescribeController:output_type -> controllerd.v1.DescribeControllerResponse
+	21, // 34: controllerd.v1.AdminService.ListControllers:output_type -> controllerd.v1.ListControllersResponse
+	24, // 35: controllerd.v1.AdminService.ListTerms:output_type -> controllerd.v1.ListTermsResponse
+	26, // 36: controllerd.v1.AdminService.ResignController:output_type -> controllerd.v1.ResignControllerResponse
+	28, // 37: controllerd.v1.AdminService.TransferController:output_type -> controllerd.v1.TransferControllerResponse
+	28, // [28:38] is the sub-list for method output_type
+	18, // [18:28] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_controllerd_v1_admin_proto_init() }
@@ -2139,15 +2241,16 @@ func file_controllerd_v1_admin_proto_init() {
 	if File_controllerd_v1_admin_proto != nil {
 		return
 	}
+	file_controllerd_v1_command_proto_init()
 	file_controllerd_v1_record_proto_init()
-	file_controllerd_v1_admin_proto_msgTypes[16].OneofWrappers = []any{}
+	file_controllerd_v1_admin_proto_msgTypes[17].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_controllerd_v1_admin_proto_rawDesc), len(file_controllerd_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -461,6 +461,7 @@ type Command struct {
 	//	*Command_LeaderAndIsr
 	//	*Command_UpdateMetadata
 	//	*Command_StopReplica
+	//	*Command_FullSync
 	Body          isCommand_Body `protobuf_oneof:"body"`
 	Progress      *Progress      `protobuf:"bytes,5,opt,name=progress,proto3" json:"progress,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -545,6 +546,15 @@ func (x *Command) GetStopReplica() *StopReplica {
 	return nil
 }
 
+func (x *Command) GetFullSync() *FullSync {
+	if x != nil {
+		if x, ok := x.Body.(*Command_FullSync); ok {
+			return x.FullSync
+		}
+	}
+	return nil
+}
+
 func (x *Command) GetProgress() *Progress {
 	if x != nil {
 		return x.Progress
@@ -568,11 +578,17 @@ type Command_StopReplica struct {
 	StopReplica *StopReplica `protobuf:"bytes,6,opt,name=stop_replica,json=stopReplica,proto3,oneof"`
 }
 
+type Command_FullSync struct {
+	FullSync *FullSync `protobuf:"bytes,7,opt,name=full_sync,json=fullSync,proto3,oneof"`
+}
+
 func (*Command_LeaderAndIsr) isCommand_Body() {}
 
 func (*Command_UpdateMetadata) isCommand_Body() {}
 
 func (*Command_StopReplica) isCommand_Body() {}
+
+func (*Command_FullSync) isCommand_Body() {}
 
 // LeaderAndIsr tells a broker the state of partitions that it hosts.
 type LeaderAndIsr struct {
@@ -1096,6 +1112,65 @@ func (x *PartitionStop) GetDelete() bool {
 	return false
 }
 
+// FullSync ends a sync that said everything, on a stream that did not go on from
+// an earlier one. Of the topics that it covers the broker has been told every
+// replica that it hosts: what it holds of them besides is stray.
+type FullSync struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The commands that named the covered replicas are stamped with this revision
+	// or a later one.
+	SinceRevision int64 `protobuf:"varint,1,opt,name=since_revision,json=sinceRevision,proto3" json:"since_revision,omitempty"`
+	// Topics whose record and blocks were all read. Several commands may share
+	// them out.
+	TopicIds      [][]byte `protobuf:"bytes,2,rep,name=topic_ids,json=topicIds,proto3" json:"topic_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FullSync) Reset() {
+	*x = FullSync{}
+	mi := &file_controllerd_v1_command_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FullSync) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FullSync) ProtoMessage() {}
+
+func (x *FullSync) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_command_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FullSync.ProtoReflect.Descriptor instead.
+func (*FullSync) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *FullSync) GetSinceRevision() int64 {
+	if x != nil {
+		return x.SinceRevision
+	}
+	return 0
+}
+
+func (x *FullSync) GetTopicIds() [][]byte {
+	if x != nil {
+		return x.TopicIds
+	}
+	return nil
+}
+
 type LiveBrokers struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Brokers       []*LiveBroker          `protobuf:"bytes,1,rep,name=brokers,proto3" json:"brokers,omitempty"`
@@ -1105,7 +1180,7 @@ type LiveBrokers struct {
 
 func (x *LiveBrokers) Reset() {
 	*x = LiveBrokers{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[13]
+	mi := &file_controllerd_v1_command_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1117,7 +1192,7 @@ func (x *LiveBrokers) String() string {
 func (*LiveBrokers) ProtoMessage() {}
 
 func (x *LiveBrokers) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[13]
+	mi := &file_controllerd_v1_command_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1130,7 +1205,7 @@ func (x *LiveBrokers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveBrokers.ProtoReflect.Descriptor instead.
 func (*LiveBrokers) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{13}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *LiveBrokers) GetBrokers() []*LiveBroker {
@@ -1152,7 +1227,7 @@ type LiveBroker struct {
 
 func (x *LiveBroker) Reset() {
 	*x = LiveBroker{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[14]
+	mi := &file_controllerd_v1_command_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1164,7 +1239,7 @@ func (x *LiveBroker) String() string {
 func (*LiveBroker) ProtoMessage() {}
 
 func (x *LiveBroker) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[14]
+	mi := &file_controllerd_v1_command_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1177,7 +1252,7 @@ func (x *LiveBroker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveBroker.ProtoReflect.Descriptor instead.
 func (*LiveBroker) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{14}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *LiveBroker) GetId() int32 {
@@ -1216,6 +1291,7 @@ type CommandsResponse struct {
 	//	*CommandsResponse_Pong
 	//	*CommandsResponse_Ack
 	//	*CommandsResponse_Results
+	//	*CommandsResponse_Report
 	Response      isCommandsResponse_Response `protobuf_oneof:"response"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1223,7 +1299,7 @@ type CommandsResponse struct {
 
 func (x *CommandsResponse) Reset() {
 	*x = CommandsResponse{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[15]
+	mi := &file_controllerd_v1_command_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1235,7 +1311,7 @@ func (x *CommandsResponse) String() string {
 func (*CommandsResponse) ProtoMessage() {}
 
 func (x *CommandsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[15]
+	mi := &file_controllerd_v1_command_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1248,7 +1324,7 @@ func (x *CommandsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandsResponse.ProtoReflect.Descriptor instead.
 func (*CommandsResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{15}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CommandsResponse) GetResponse() isCommandsResponse_Response {
@@ -1294,6 +1370,15 @@ func (x *CommandsResponse) GetResults() *PartitionResults {
 	return nil
 }
 
+func (x *CommandsResponse) GetReport() *ReplicaReport {
+	if x != nil {
+		if x, ok := x.Response.(*CommandsResponse_Report); ok {
+			return x.Report
+		}
+	}
+	return nil
+}
+
 type isCommandsResponse_Response interface {
 	isCommandsResponse_Response()
 }
@@ -1316,6 +1401,11 @@ type CommandsResponse_Results struct {
 	Results *PartitionResults `protobuf:"bytes,4,opt,name=results,proto3,oneof"`
 }
 
+type CommandsResponse_Report struct {
+	// What changed without a command, or beside one.
+	Report *ReplicaReport `protobuf:"bytes,5,opt,name=report,proto3,oneof"`
+}
+
 func (*CommandsResponse_Hello) isCommandsResponse_Response() {}
 
 func (*CommandsResponse_Pong) isCommandsResponse_Response() {}
@@ -1323,6 +1413,194 @@ func (*CommandsResponse_Pong) isCommandsResponse_Response() {}
 func (*CommandsResponse_Ack) isCommandsResponse_Response() {}
 
 func (*CommandsResponse_Results) isCommandsResponse_Response() {}
+
+func (*CommandsResponse_Report) isCommandsResponse_Response() {}
+
+// ReplicaReport is what a broker says of its replicas on its own.
+type ReplicaReport struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Replicas whose storage has failed.
+	Offline []*TopicReplicas `protobuf:"bytes,1,rep,name=offline,proto3" json:"offline,omitempty"`
+	// Offline replicas that are worth another try: their storage is back.
+	Restored []*TopicReplicas `protobuf:"bytes,2,rep,name=restored,proto3" json:"restored,omitempty"`
+	// Replicas that a full sync did not name: stopped, and their data kept.
+	Strays []*TopicReplicas `protobuf:"bytes,3,rep,name=strays,proto3" json:"strays,omitempty"`
+	// Strays that are none any more.
+	FormerStrays  []*TopicReplicas `protobuf:"bytes,4,rep,name=former_strays,json=formerStrays,proto3" json:"former_strays,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplicaReport) Reset() {
+	*x = ReplicaReport{}
+	mi := &file_controllerd_v1_command_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplicaReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplicaReport) ProtoMessage() {}
+
+func (x *ReplicaReport) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_command_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplicaReport.ProtoReflect.Descriptor instead.
+func (*ReplicaReport) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ReplicaReport) GetOffline() []*TopicReplicas {
+	if x != nil {
+		return x.Offline
+	}
+	return nil
+}
+
+func (x *ReplicaReport) GetRestored() []*TopicReplicas {
+	if x != nil {
+		return x.Restored
+	}
+	return nil
+}
+
+func (x *ReplicaReport) GetStrays() []*TopicReplicas {
+	if x != nil {
+		return x.Strays
+	}
+	return nil
+}
+
+func (x *ReplicaReport) GetFormerStrays() []*TopicReplicas {
+	if x != nil {
+		return x.FormerStrays
+	}
+	return nil
+}
+
+type TopicReplicas struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TopicId       []byte                 `protobuf:"bytes,1,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
+	Topic         string                 `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
+	Replicas      []*HeldReplica         `protobuf:"bytes,3,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopicReplicas) Reset() {
+	*x = TopicReplicas{}
+	mi := &file_controllerd_v1_command_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopicReplicas) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopicReplicas) ProtoMessage() {}
+
+func (x *TopicReplicas) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_command_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopicReplicas.ProtoReflect.Descriptor instead.
+func (*TopicReplicas) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *TopicReplicas) GetTopicId() []byte {
+	if x != nil {
+		return x.TopicId
+	}
+	return nil
+}
+
+func (x *TopicReplicas) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *TopicReplicas) GetReplicas() []*HeldReplica {
+	if x != nil {
+		return x.Replicas
+	}
+	return nil
+}
+
+type HeldReplica struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Partition int32                  `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	// -1: not known.
+	LeaderEpoch   int32 `protobuf:"varint,2,opt,name=leader_epoch,json=leaderEpoch,proto3" json:"leader_epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HeldReplica) Reset() {
+	*x = HeldReplica{}
+	mi := &file_controllerd_v1_command_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HeldReplica) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HeldReplica) ProtoMessage() {}
+
+func (x *HeldReplica) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_command_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HeldReplica.ProtoReflect.Descriptor instead.
+func (*HeldReplica) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *HeldReplica) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *HeldReplica) GetLeaderEpoch() int32 {
+	if x != nil {
+		return x.LeaderEpoch
+	}
+	return 0
+}
 
 type Hello struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -1333,14 +1611,18 @@ type Hello struct {
 	// The highest controller epoch seen.
 	ControllerEpoch int64 `protobuf:"varint,4,opt,name=controller_epoch,json=controllerEpoch,proto3" json:"controller_epoch,omitempty"`
 	// From where a stream can go on; not set: everything has to be said.
-	Resume        *ResumePoint `protobuf:"bytes,5,opt,name=resume,proto3" json:"resume,omitempty"`
+	Resume *ResumePoint `protobuf:"bytes,5,opt,name=resume,proto3" json:"resume,omitempty"`
+	// All replicas whose storage has failed.
+	Offline []*TopicReplicas `protobuf:"bytes,6,rep,name=offline,proto3" json:"offline,omitempty"`
+	// All replicas that are stray.
+	Strays        []*TopicReplicas `protobuf:"bytes,7,rep,name=strays,proto3" json:"strays,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[16]
+	mi := &file_controllerd_v1_command_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1352,7 +1634,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[16]
+	mi := &file_controllerd_v1_command_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1365,7 +1647,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{16}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Hello) GetClusterUuid() string {
@@ -1403,6 +1685,20 @@ func (x *Hello) GetResume() *ResumePoint {
 	return nil
 }
 
+func (x *Hello) GetOffline() []*TopicReplicas {
+	if x != nil {
+		return x.Offline
+	}
+	return nil
+}
+
+func (x *Hello) GetStrays() []*TopicReplicas {
+	if x != nil {
+		return x.Strays
+	}
+	return nil
+}
+
 // ResumePoint is what the last Progress said that a broker believed.
 type ResumePoint struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
@@ -1415,7 +1711,7 @@ type ResumePoint struct {
 
 func (x *ResumePoint) Reset() {
 	*x = ResumePoint{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[17]
+	mi := &file_controllerd_v1_command_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1427,7 +1723,7 @@ func (x *ResumePoint) String() string {
 func (*ResumePoint) ProtoMessage() {}
 
 func (x *ResumePoint) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[17]
+	mi := &file_controllerd_v1_command_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1440,7 +1736,7 @@ func (x *ResumePoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumePoint.ProtoReflect.Descriptor instead.
 func (*ResumePoint) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{17}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ResumePoint) GetControllerEpoch() int64 {
@@ -1477,7 +1773,7 @@ type Pong struct {
 
 func (x *Pong) Reset() {
 	*x = Pong{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[18]
+	mi := &file_controllerd_v1_command_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1489,7 +1785,7 @@ func (x *Pong) String() string {
 func (*Pong) ProtoMessage() {}
 
 func (x *Pong) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[18]
+	mi := &file_controllerd_v1_command_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1502,7 +1798,7 @@ func (x *Pong) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pong.ProtoReflect.Descriptor instead.
 func (*Pong) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{18}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Pong) GetSequence() int64 {
@@ -1537,7 +1833,7 @@ type Digest struct {
 
 func (x *Digest) Reset() {
 	*x = Digest{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[19]
+	mi := &file_controllerd_v1_command_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1549,7 +1845,7 @@ func (x *Digest) String() string {
 func (*Digest) ProtoMessage() {}
 
 func (x *Digest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[19]
+	mi := &file_controllerd_v1_command_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1562,7 +1858,7 @@ func (x *Digest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Digest.ProtoReflect.Descriptor instead.
 func (*Digest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{19}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Digest) GetCount() int64 {
@@ -1592,7 +1888,7 @@ type CommandAck struct {
 
 func (x *CommandAck) Reset() {
 	*x = CommandAck{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[20]
+	mi := &file_controllerd_v1_command_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1604,7 +1900,7 @@ func (x *CommandAck) String() string {
 func (*CommandAck) ProtoMessage() {}
 
 func (x *CommandAck) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[20]
+	mi := &file_controllerd_v1_command_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1617,7 +1913,7 @@ func (x *CommandAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandAck.ProtoReflect.Descriptor instead.
 func (*CommandAck) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{20}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CommandAck) GetSequence() int64 {
@@ -1650,7 +1946,7 @@ type PartitionResults struct {
 
 func (x *PartitionResults) Reset() {
 	*x = PartitionResults{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[21]
+	mi := &file_controllerd_v1_command_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1662,7 +1958,7 @@ func (x *PartitionResults) String() string {
 func (*PartitionResults) ProtoMessage() {}
 
 func (x *PartitionResults) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[21]
+	mi := &file_controllerd_v1_command_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1675,7 +1971,7 @@ func (x *PartitionResults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionResults.ProtoReflect.Descriptor instead.
 func (*PartitionResults) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{21}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PartitionResults) GetOutcomes() []*PartitionOutcome {
@@ -1701,7 +1997,7 @@ type PartitionOutcome struct {
 
 func (x *PartitionOutcome) Reset() {
 	*x = PartitionOutcome{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[22]
+	mi := &file_controllerd_v1_command_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1713,7 +2009,7 @@ func (x *PartitionOutcome) String() string {
 func (*PartitionOutcome) ProtoMessage() {}
 
 func (x *PartitionOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[22]
+	mi := &file_controllerd_v1_command_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1726,7 +2022,7 @@ func (x *PartitionOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionOutcome.ProtoReflect.Descriptor instead.
 func (*PartitionOutcome) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{22}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PartitionOutcome) GetTopicId() []byte {
@@ -1802,13 +2098,14 @@ const file_controllerd_v1_command_proto_rawDesc = "" +
 	"\x10controller_epoch\x18\x02 \x01(\x03R\x0fcontrollerEpoch\x12%\n" +
 	"\x0eclaim_revision\x18\x03 \x01(\x03R\rclaimRevision\x12!\n" +
 	"\fresume_point\x18\x04 \x01(\x03R\vresumePoint\x12\x1a\n" +
-	"\bfailures\x18\x05 \x01(\x03R\bfailures\"\xe3\x02\n" +
+	"\bfailures\x18\x05 \x01(\x03R\bfailures\"\x9c\x03\n" +
 	"\aCommand\x12+\n" +
 	"\x05stamp\x18\x01 \x01(\v2\x15.controllerd.v1.StampR\x05stamp\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x03R\bsequence\x12D\n" +
 	"\x0eleader_and_isr\x18\x03 \x01(\v2\x1c.controllerd.v1.LeaderAndIsrH\x00R\fleaderAndIsr\x12I\n" +
 	"\x0fupdate_metadata\x18\x04 \x01(\v2\x1e.controllerd.v1.UpdateMetadataH\x00R\x0eupdateMetadata\x12@\n" +
-	"\fstop_replica\x18\x06 \x01(\v2\x1b.controllerd.v1.StopReplicaH\x00R\vstopReplica\x124\n" +
+	"\fstop_replica\x18\x06 \x01(\v2\x1b.controllerd.v1.StopReplicaH\x00R\vstopReplica\x127\n" +
+	"\tfull_sync\x18\a \x01(\v2\x18.controllerd.v1.FullSyncH\x00R\bfullSync\x124\n" +
 	"\bprogress\x18\x05 \x01(\v2\x18.controllerd.v1.ProgressR\bprogressB\x06\n" +
 	"\x04body\"C\n" +
 	"\fLeaderAndIsr\x123\n" +
@@ -1854,7 +2151,10 @@ const file_controllerd_v1_command_proto_rawDesc = "" +
 	"\rPartitionStop\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12!\n" +
 	"\fleader_epoch\x18\x02 \x01(\x05R\vleaderEpoch\x12\x16\n" +
-	"\x06delete\x18\x03 \x01(\bR\x06delete\"C\n" +
+	"\x06delete\x18\x03 \x01(\bR\x06delete\"N\n" +
+	"\bFullSync\x12%\n" +
+	"\x0esince_revision\x18\x01 \x01(\x03R\rsinceRevision\x12\x1b\n" +
+	"\ttopic_ids\x18\x02 \x03(\fR\btopicIds\"C\n" +
 	"\vLiveBrokers\x124\n" +
 	"\abrokers\x18\x01 \x03(\v2\x1a.controllerd.v1.LiveBrokerR\abrokers\"\x8b\x01\n" +
 	"\n" +
@@ -1862,20 +2162,35 @@ const file_controllerd_v1_command_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12!\n" +
 	"\fbroker_epoch\x18\x02 \x01(\x03R\vbrokerEpoch\x126\n" +
 	"\tendpoints\x18\x03 \x03(\v2\x18.controllerd.v1.EndpointR\tendpoints\x12\x12\n" +
-	"\x04rack\x18\x04 \x01(\tR\x04rack\"\xe7\x01\n" +
+	"\x04rack\x18\x04 \x01(\tR\x04rack\"\xa0\x02\n" +
 	"\x10CommandsResponse\x12-\n" +
 	"\x05hello\x18\x01 \x01(\v2\x15.controllerd.v1.HelloH\x00R\x05hello\x12*\n" +
 	"\x04pong\x18\x02 \x01(\v2\x14.controllerd.v1.PongH\x00R\x04pong\x12.\n" +
 	"\x03ack\x18\x03 \x01(\v2\x1a.controllerd.v1.CommandAckH\x00R\x03ack\x12<\n" +
-	"\aresults\x18\x04 \x01(\v2 .controllerd.v1.PartitionResultsH\x00R\aresultsB\n" +
+	"\aresults\x18\x04 \x01(\v2 .controllerd.v1.PartitionResultsH\x00R\aresults\x127\n" +
+	"\x06report\x18\x05 \x01(\v2\x1d.controllerd.v1.ReplicaReportH\x00R\x06reportB\n" +
 	"\n" +
-	"\bresponse\"\xca\x01\n" +
+	"\bresponse\"\xfe\x01\n" +
+	"\rReplicaReport\x127\n" +
+	"\aoffline\x18\x01 \x03(\v2\x1d.controllerd.v1.TopicReplicasR\aoffline\x129\n" +
+	"\brestored\x18\x02 \x03(\v2\x1d.controllerd.v1.TopicReplicasR\brestored\x125\n" +
+	"\x06strays\x18\x03 \x03(\v2\x1d.controllerd.v1.TopicReplicasR\x06strays\x12B\n" +
+	"\rformer_strays\x18\x04 \x03(\v2\x1d.controllerd.v1.TopicReplicasR\fformerStrays\"y\n" +
+	"\rTopicReplicas\x12\x19\n" +
+	"\btopic_id\x18\x01 \x01(\fR\atopicId\x12\x14\n" +
+	"\x05topic\x18\x02 \x01(\tR\x05topic\x127\n" +
+	"\breplicas\x18\x03 \x03(\v2\x1b.controllerd.v1.HeldReplicaR\breplicas\"N\n" +
+	"\vHeldReplica\x12\x1c\n" +
+	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12!\n" +
+	"\fleader_epoch\x18\x02 \x01(\x05R\vleaderEpoch\"\xba\x02\n" +
 	"\x05Hello\x12!\n" +
 	"\fcluster_uuid\x18\x01 \x01(\tR\vclusterUuid\x12\x1b\n" +
 	"\tbroker_id\x18\x02 \x01(\x05R\bbrokerId\x12!\n" +
 	"\fbroker_epoch\x18\x03 \x01(\x03R\vbrokerEpoch\x12)\n" +
 	"\x10controller_epoch\x18\x04 \x01(\x03R\x0fcontrollerEpoch\x123\n" +
-	"\x06resume\x18\x05 \x01(\v2\x1b.controllerd.v1.ResumePointR\x06resume\"{\n" +
+	"\x06resume\x18\x05 \x01(\v2\x1b.controllerd.v1.ResumePointR\x06resume\x127\n" +
+	"\aoffline\x18\x06 \x03(\v2\x1d.controllerd.v1.TopicReplicasR\aoffline\x125\n" +
+	"\x06strays\x18\a \x03(\v2\x1d.controllerd.v1.TopicReplicasR\x06strays\"{\n" +
 	"\vResumePoint\x12)\n" +
 	"\x10controller_epoch\x18\x01 \x01(\x03R\x0fcontrollerEpoch\x12%\n" +
 	"\x0eclaim_revision\x18\x02 \x01(\x03R\rclaimRevision\x12\x1a\n" +
@@ -1933,7 +2248,7 @@ func file_controllerd_v1_command_proto_rawDescGZIP() []byte {
 }
 
 var file_controllerd_v1_command_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_controllerd_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_controllerd_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_controllerd_v1_command_proto_goTypes = []any{
 	(Refusal)(0),             // 0: controllerd.v1.Refusal
 	(PartitionResult)(0),     // 1: controllerd.v1.PartitionResult
@@ -1950,18 +2265,22 @@ var file_controllerd_v1_command_proto_goTypes = []any{
 	(*StopReplica)(nil),      // 12: controllerd.v1.StopReplica
 	(*TopicStops)(nil),       // 13: controllerd.v1.TopicStops
 	(*PartitionStop)(nil),    // 14: controllerd.v1.PartitionStop
-	(*LiveBrokers)(nil),      // 15: controllerd.v1.LiveBrokers
-	(*LiveBroker)(nil),       // 16: controllerd.v1.LiveBroker
-	(*CommandsResponse)(nil), // 17: controllerd.v1.CommandsResponse
-	(*Hello)(nil),            // 18: controllerd.v1.Hello
-	(*ResumePoint)(nil),      // 19: controllerd.v1.ResumePoint
-	(*Pong)(nil),             // 20: controllerd.v1.Pong
-	(*Digest)(nil),           // 21: controllerd.v1.Digest
-	(*CommandAck)(nil),       // 22: controllerd.v1.CommandAck
-	(*PartitionResults)(nil), // 23: controllerd.v1.PartitionResults
-	(*PartitionOutcome)(nil), // 24: controllerd.v1.PartitionOutcome
-	(RecoveryState)(0),       // 25: controllerd.v1.RecoveryState
-	(*Endpoint)(nil),         // 26: controllerd.v1.Endpoint
+	(*FullSync)(nil),         // 15: controllerd.v1.FullSync
+	(*LiveBrokers)(nil),      // 16: controllerd.v1.LiveBrokers
+	(*LiveBroker)(nil),       // 17: controllerd.v1.LiveBroker
+	(*CommandsResponse)(nil), // 18: controllerd.v1.CommandsResponse
+	(*ReplicaReport)(nil),    // 19: controllerd.v1.ReplicaReport
+	(*TopicReplicas)(nil),    // 20: controllerd.v1.TopicReplicas
+	(*HeldReplica)(nil),      // 21: controllerd.v1.HeldReplica
+	(*Hello)(nil),            // 22: controllerd.v1.Hello
+	(*ResumePoint)(nil),      // 23: controllerd.v1.ResumePoint
+	(*Pong)(nil),             // 24: controllerd.v1.Pong
+	(*Digest)(nil),           // 25: controllerd.v1.Digest
+	(*CommandAck)(nil),       // 26: controllerd.v1.CommandAck
+	(*PartitionResults)(nil), // 27: controllerd.v1.PartitionResults
+	(*PartitionOutcome)(nil), // 28: controllerd.v1.PartitionOutcome
+	(RecoveryState)(0),       // 29: controllerd.v1.RecoveryState
+	(*Endpoint)(nil),         // 30: controllerd.v1.Endpoint
 }
 var file_controllerd_v1_command_proto_depIdxs = []int32{
 	4,  // 0: controllerd.v1.CommandsRequest.ping:type_name -> controllerd.v1.Ping
@@ -1971,34 +2290,43 @@ var file_controllerd_v1_command_proto_depIdxs = []int32{
 	7,  // 4: controllerd.v1.Command.leader_and_isr:type_name -> controllerd.v1.LeaderAndIsr
 	10, // 5: controllerd.v1.Command.update_metadata:type_name -> controllerd.v1.UpdateMetadata
 	12, // 6: controllerd.v1.Command.stop_replica:type_name -> controllerd.v1.StopReplica
-	5,  // 7: controllerd.v1.Command.progress:type_name -> controllerd.v1.Progress
-	8,  // 8: controllerd.v1.LeaderAndIsr.topics:type_name -> controllerd.v1.TopicStates
-	9,  // 9: controllerd.v1.TopicStates.partitions:type_name -> controllerd.v1.PartitionState
-	25, // 10: controllerd.v1.PartitionState.recovery:type_name -> controllerd.v1.RecoveryState
-	15, // 11: controllerd.v1.UpdateMetadata.live_brokers:type_name -> controllerd.v1.LiveBrokers
-	8,  // 12: controllerd.v1.UpdateMetadata.topics:type_name -> controllerd.v1.TopicStates
-	11, // 13: controllerd.v1.UpdateMetadata.removed_topics:type_name -> controllerd.v1.RemovedTopic
-	13, // 14: controllerd.v1.StopReplica.topics:type_name -> controllerd.v1.TopicStops
-	14, // 15: controllerd.v1.TopicStops.partitions:type_name -> controllerd.v1.PartitionStop
-	16, // 16: controllerd.v1.LiveBrokers.brokers:type_name -> controllerd.v1.LiveBroker
-	26, // 17: controllerd.v1.LiveBroker.endpoints:type_name -> controllerd.v1.Endpoint
-	18, // 18: controllerd.v1.CommandsResponse.hello:type_name -> controllerd.v1.Hello
-	20, // 19: controllerd.v1.CommandsResponse.pong:type_name -> controllerd.v1.Pong
-	22, // 20: controllerd.v1.CommandsResponse.ack:type_name -> controllerd.v1.CommandAck
-	23, // 21: controllerd.v1.CommandsResponse.results:type_name -> controllerd.v1.PartitionResults
-	19, // 22: controllerd.v1.Hello.resume:type_name -> controllerd.v1.ResumePoint
-	21, // 23: controllerd.v1.Pong.hosted:type_name -> controllerd.v1.Digest
-	21, // 24: controllerd.v1.Pong.metadata:type_name -> controllerd.v1.Digest
-	0,  // 25: controllerd.v1.CommandAck.refusal:type_name -> controllerd.v1.Refusal
-	24, // 26: controllerd.v1.PartitionResults.outcomes:type_name -> controllerd.v1.PartitionOutcome
-	1,  // 27: controllerd.v1.PartitionOutcome.result:type_name -> controllerd.v1.PartitionResult
-	3,  // 28: controllerd.v1.CommandService.Commands:input_type -> controllerd.v1.CommandsRequest
-	17, // 29: controllerd.v1.CommandService.Commands:output_type -> controllerd.v1.CommandsResponse
-	29, // [29:30] is the sub-list for method output_type
-	28, // [28:29] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	15, // 7: controllerd.v1.Command.full_sync:type_name -> controllerd.v1.FullSync
+	5,  // 8: controllerd.v1.Command.progress:type_name -> controllerd.v1.Progress
+	8,  // 9: controllerd.v1.LeaderAndIsr.topics:type_name -> controllerd.v1.TopicStates
+	9,  // 10: controllerd.v1.TopicStates.partitions:type_name -> controllerd.v1.PartitionState
+	29, // 11: controllerd.v1.PartitionState.recovery:type_name -> controllerd.v1.RecoveryState
+	16, // 12: controllerd.v1.UpdateMetadata.live_brokers:type_name -> controllerd.v1.LiveBrokers
+	8,  // 13: controllerd.v1.UpdateMetadata.topics:type_name -> controllerd.v1.TopicStates
+	11, // 14: controllerd.v1.UpdateMetadata.removed_topics:type_name -> controllerd.v1.RemovedTopic
+	13, // 15: controllerd.v1.StopReplica.topics:type_name -> controllerd.v1.TopicStops
+	14, // 16: controllerd.v1.TopicStops.partitions:type_name -> controllerd.v1.PartitionStop
+	17, // 17: controllerd.v1.LiveBrokers.brokers:type_name -> controllerd.v1.LiveBroker
+	30, // 18: controllerd.v1.LiveBroker.endpoints:type_name -> controllerd.v1.Endpoint
+	22, // 19: controllerd.v1.CommandsResponse.hello:type_name -> controllerd.v1.Hello
+	24, // 20: controllerd.v1.CommandsResponse.pong:type_name -> controllerd.v1.Pong
+	26, // 21: controllerd.v1.CommandsResponse.ack:type_name -> controllerd.v1.CommandAck
+	27, // 22: controllerd.v1.CommandsResponse.results:type_name -> controllerd.v1.PartitionResults
+	19, // 23: controllerd.v1.CommandsResponse.report:type_name -> controllerd.v1.ReplicaReport
+	20, // 24: controllerd.v1.ReplicaReport.offline:type_name -> controllerd.v1.TopicReplicas
+	20, // 25: controllerd.v1.ReplicaReport.restored:type_name -> controllerd.v1.TopicReplicas
+	20, // 26: controllerd.v1.ReplicaReport.strays:type_name -> controllerd.v1.TopicReplicas
+	20, // 27: controllerd.v1.ReplicaReport.former_strays:type_name -> controllerd.v1.TopicReplicas
+	21, // 28: controllerd.v1.TopicReplicas.replicas:type_name -> controllerd.v1.HeldReplica
+	23, // 29: controllerd.v1.Hello.resume:type_name -> controllerd.v1.ResumePoint
+	20, // 30: controllerd.v1.Hello.offline:type_name -> controllerd.v1.TopicReplicas
+	20, // 31: controllerd.v1.Hello.strays:type_name -> controllerd.v1.TopicReplicas
+	25, // 32: controllerd.v1.Pong.hosted:type_name -> controllerd.v1.Digest
+	25, // 33: controllerd.v1.Pong.metadata:type_name -> controllerd.v1.Digest
+	0,  // 34: controllerd.v1.CommandAck.refusal:type_name -> controllerd.v1.Refusal
+	28, // 35: controllerd.v1.PartitionResults.outcomes:type_name -> controllerd.v1.PartitionOutcome
+	1,  // 36: controllerd.v1.PartitionOutcome.result:type_name -> controllerd.v1.PartitionResult
+	3,  // 37: controllerd.v1.CommandService.Commands:input_type -> controllerd.v1.CommandsRequest
+	18, // 38: controllerd.v1.CommandService.Commands:output_type -> controllerd.v1.CommandsResponse
+	38, // [38:39] is the sub-list for method output_type
+	37, // [37:38] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_controllerd_v1_command_proto_init() }
@@ -2015,12 +2343,14 @@ func file_controllerd_v1_command_proto_init() {
 		(*Command_LeaderAndIsr)(nil),
 		(*Command_UpdateMetadata)(nil),
 		(*Command_StopReplica)(nil),
+		(*Command_FullSync)(nil),
 	}
-	file_controllerd_v1_command_proto_msgTypes[15].OneofWrappers = []any{
+	file_controllerd_v1_command_proto_msgTypes[16].OneofWrappers = []any{
 		(*CommandsResponse_Hello)(nil),
 		(*CommandsResponse_Pong)(nil),
 		(*CommandsResponse_Ack)(nil),
 		(*CommandsResponse_Results)(nil),
+		(*CommandsResponse_Report)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2028,7 +2358,7 @@ func file_controllerd_v1_command_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_controllerd_v1_command_proto_rawDesc), len(file_controllerd_v1_command_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   23,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -261,6 +261,10 @@ const (
 	ChangeCause_CHANGE_CAUSE_REASSIGNMENT        ChangeCause = 9
 	ChangeCause_CHANGE_CAUSE_EXPANDED            ChangeCause = 10
 	ChangeCause_CHANGE_CAUSE_BROKER_UNREACHABLE  ChangeCause = 11
+	// The storage of a replica failed, on a broker that is live.
+	ChangeCause_CHANGE_CAUSE_REPLICA_OFFLINE ChangeCause = 12
+	// It is back.
+	ChangeCause_CHANGE_CAUSE_REPLICA_ONLINE ChangeCause = 13
 )
 
 // Enum value maps for ChangeCause.
@@ -278,6 +282,8 @@ var (
 		9:  "CHANGE_CAUSE_REASSIGNMENT",
 		10: "CHANGE_CAUSE_EXPANDED",
 		11: "CHANGE_CAUSE_BROKER_UNREACHABLE",
+		12: "CHANGE_CAUSE_REPLICA_OFFLINE",
+		13: "CHANGE_CAUSE_REPLICA_ONLINE",
 	}
 	ChangeCause_value = map[string]int32{
 		"CHANGE_CAUSE_UNSPECIFIED":         0,
@@ -292,6 +298,8 @@ var (
 		"CHANGE_CAUSE_REASSIGNMENT":        9,
 		"CHANGE_CAUSE_EXPANDED":            10,
 		"CHANGE_CAUSE_BROKER_UNREACHABLE":  11,
+		"CHANGE_CAUSE_REPLICA_OFFLINE":     12,
+		"CHANGE_CAUSE_REPLICA_ONLINE":      13,
 	}
 )
 
@@ -1549,7 +1557,7 @@ const file_controllerd_v1_record_proto_rawDesc = "" +
 	"\rRecoveryState\x12\x1e\n" +
 	"\x1aRECOVERY_STATE_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18RECOVERY_STATE_RECOVERED\x10\x01\x12\x1d\n" +
-	"\x19RECOVERY_STATE_RECOVERING\x10\x02*\x8d\x03\n" +
+	"\x19RECOVERY_STATE_RECOVERING\x10\x02*\xd0\x03\n" +
 	"\vChangeCause\x12\x1c\n" +
 	"\x18CHANGE_CAUSE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14CHANGE_CAUSE_CREATED\x10\x01\x12\x1c\n" +
@@ -1563,7 +1571,9 @@ const file_controllerd_v1_record_proto_rawDesc = "" +
 	"\x19CHANGE_CAUSE_REASSIGNMENT\x10\t\x12\x19\n" +
 	"\x15CHANGE_CAUSE_EXPANDED\x10\n" +
 	"\x12#\n" +
-	"\x1fCHANGE_CAUSE_BROKER_UNREACHABLE\x10\vBGZEgithub.com/controllerd/controllerd/proto/controllerd/v1;controllerdv1b\x06proto3"
+	"\x1fCHANGE_CAUSE_BROKER_UNREACHABLE\x10\v\x12 \n" +
+	"\x1cCHANGE_CAUSE_REPLICA_OFFLINE\x10\f\x12\x1f\n" +
+	"\x1bCHANGE_CAUSE_REPLICA_ONLINE\x10\rBGZEgithub.com/controllerd/controllerd/proto/controllerd/v1;controllerdv1b\x06proto3"
 
 var (
 	file_controllerd_v1_record_proto_rawDescOnce sync.Once
