@@ -85,6 +85,9 @@ func (l *Loop) makePlan(now time.Duration) bool {
 	}
 	l.requests = later
 	units := d.units()
+	if len(units) == 0 { // all blocks stand, only their records are missing
+		units, d.records = d.records, nil
+	}
 	if len(units) == 0 && len(taken) == 0 && !l.mayRetry() { // nothing that was wanted is legal
 		return false
 	}

@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/controllerd/controllerd/cluster"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
@@ -123,6 +124,20 @@ func TestWantedPartitionsAreMade(t *testing.T) {
 	b.run()
 	if p := b.l.View().Problems(); len(p) != 1 || p[0] != "topic b has 0 of 1 partitions: replication factor 4 is more than the 3 brokers" {
 		t.Errorf("problems %q", p)
+	}
+}
+
+// Blocks that a term before has made are counted, though there is nothing else
+// to write.
+func TestMadePartitionsAreCounted(t *testing.T) {
+	b := newBench(t, 3)
+	b.created("a", 4, 2)
+	r := proto.Clone(b.l.im.Topics["a"].Record).(*pb.TopicRecord)
+	r.PartitionsMade = 2
+	b.hand(store.Put(keys.Topic("a"), cluster.Encode(r)))
+	b.run()
+	if topic := b.l.im.Topics["a"]; topic.Made() != 4 || !b.l.Idle() {
+		t.Errorf("made %d", topic.Made())
 	}
 }
 

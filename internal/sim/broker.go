@@ -20,6 +20,7 @@ type simBroker struct {
 	streams []*stream
 	work    map[cluster.PartitionID]*work
 	done    map[cluster.PartitionID]cluster.LeaderEpoch // of the handlers that did not fail
+	started time.Duration
 
 	daemon   int // to ask next
 	joined   bool
@@ -48,6 +49,7 @@ func (w *World) startBroker(i int) {
 		work:    map[cluster.PartitionID]*work{},
 		done:    map[cluster.PartitionID]cluster.LeaderEpoch{},
 		daemon:  w.rng.IntN(daemons),
+		started: w.now,
 	}
 	if w.chance(0.1) {
 		b.address = b.name
@@ -56,6 +58,8 @@ func (w *World) startBroker(i int) {
 	w.brokers[i] = b
 	w.checker.Started(b.id)
 	w.tracef("%s: starts", b.name)
+	w.noteGarbled("broker started over its garbled key", fmt.Sprintf("brokers/%d", i))
+	w.noteGarbled("broker started over the garbled key of its node", fmt.Sprintf("nodes/%d", i))
 	b.register()
 	b.after(w.upTo(time.Second), nil, b.fetch)
 }

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"slices"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -92,7 +93,7 @@ func (w *World) spoil() {
 		return
 	}
 	kv := pick(w, kvs...)
-	w.replace(kv, []byte(unreadable))
+	w.replace(kv, []byte(unreadable), w.p.ttl)
 }
 
 // drain makes a broker not fit to lead for a while.
@@ -122,13 +123,13 @@ func (w *World) setState(id cluster.BrokerID, state pb.BrokerState) bool {
 }
 
 // replace gives a key another value for a while, unless it has one already.
-func (w *World) replace(kv store.KV, value []byte) {
+func (w *World) replace(kv store.KV, value []byte, d time.Duration) {
 	if slices.ContainsFunc(w.spoiled, func(s spoiled) bool { return s.rev == kv.ModRev }) {
 		return
 	}
 	s := spoiled{kv: kv, rev: w.rewrite(kv.Key, func(kv store.KV) store.Op { return putBack(kv, value) })}
 	w.spoiled = append(w.spoiled, s)
-	w.later(w.p.ttl, func() { w.repair(s) })
+	w.later(d, func() { w.repair(s) })
 }
 
 // repair puts the old value back, unless somebody has written another one.
@@ -137,7 +138,9 @@ func (w *World) repair(s spoiled) {
 	if err != nil || len(read.KVs) == 0 || read.KVs[0].ModRev != s.rev {
 		return
 	}
-	if w.rewrite(s.kv.Key, func(kv store.KV) store.Op { return putBack(kv, s.kv.Value) }) == 0 { // etcd has no space
+	rev := w.rewrite(s.kv.Key, func(kv store.KV) store.Op { return putBack(kv, s.kv.Value) })
+	w.noteRepaired(s.kv, rev)
+	if rev == 0 { // etcd has no space
 		w.later(w.p.ttl, func() { w.repair(s) })
 	}
 }

@@ -233,8 +233,11 @@ func (w *World) activeDaemon() *simDaemon {
 	return nil
 }
 
-// imageOf is what etcd holds, seen without any delay.
+// truth is what etcd holds, seen without any delay. It must not be changed.
 func (w *World) truth() *cluster.Image {
+	if w.seenTruth != nil && w.seenTruth.Rev == w.etcd.model.Rev() {
+		return w.seenTruth
+	}
 	im := cluster.NewImage(w.keys)
 	list := w.etcd.model.List(w.keys.Prefix(), false)
 	b := store.Batch{Rev: list.Rev, Reset: true}
@@ -242,5 +245,6 @@ func (w *World) truth() *cluster.Image {
 		b.Changes = append(b.Changes, store.Change{KV: kv})
 	}
 	im.Apply(b)
+	w.seenTruth = im
 	return im
 }

@@ -43,6 +43,7 @@ func (d *simDaemon) elect(a election.Action) {
 	case election.Begin:
 		d.cancels = nil
 		d.w.tracef("%s: active, epoch %d", d.name, a.Claim.Epoch)
+		d.w.noteGarbled("term begun over a garbled key", "")
 	case election.Stop:
 		d.w.tracef("%s: not active any more, epoch %d: %v %s", d.name, a.Claim.Epoch, a.Cause, a.End.Reason)
 		for _, cancel := range d.cancels {

@@ -59,6 +59,7 @@ func (e *simEtcd) tell() {
 	e.w.checker.Watched(e.w.now, b)
 	for _, c := range b.Changes {
 		e.w.tracef("etcd %d: %s", c.KV.ModRev, e.w.changeText(c))
+		e.w.checkChange(c)
 		if c.Deleted {
 			for _, fn := range e.queued[c.KV.Key] {
 				fn()
@@ -66,6 +67,7 @@ func (e *simEtcd) tell() {
 			delete(e.queued, c.KV.Key)
 		}
 	}
+	e.w.spring(b.Changes)
 	for _, wt := range e.watches {
 		wt.flushSoon()
 	}

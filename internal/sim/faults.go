@@ -45,6 +45,12 @@ var allFaults = []fault{
 	{"broker drained", (*World).drain},
 	{"term forged", (*World).forgeTerm},
 	{"block forged", (*World).forgeBlock},
+	{"keys garbled, processes restarted", (*World).garble},
+	{"topic deleted, a broker away", (*World).deleteWhileAway},
+	{"topic expanded", (*World).expandTopic},
+	{"active killed between transactions", (*World).killBetween},
+	{"stream torn within a chunk", (*World).tear},
+	{"follower bounced", func(w *World) { w.bouncing = true }},
 }
 
 // strike lets one fault happen, and sets the next.

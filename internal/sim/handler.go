@@ -69,6 +69,7 @@ func (b *simBroker) apply(s *stream, state fencing.PartitionState) {
 		next.waiting = append(running.waiting, next.waiting...)
 	}
 	b.work[state.Partition] = next
+	b.w.disks[b.id].store(&state)
 	b.after(b.w.upTo(pick(b.w, time.Millisecond, 50*time.Millisecond)), nil, func() {
 		if b.work[state.Partition] == next {
 			b.applied(next, b.w.chance(0.03))
@@ -83,6 +84,7 @@ func (b *simBroker) applied(done *work, failed bool) {
 		b.gate.Failed(done.state.Partition, done.state.LeaderEpoch)
 	case done.state.Stop:
 		delete(b.done, done.state.Partition)
+		b.erase(&done.state)
 	default:
 		b.done[done.state.Partition] = done.state.LeaderEpoch
 	}
@@ -156,7 +158,7 @@ func (b *simBroker) observe(s *stream, cmd *pb.Command, v *fencing.Verdict) {
 	for _, d := range v.Decisions {
 		p := &d.State
 		if p.Stop {
-			b.w.checkDeleted(p.Partition, b.name)
+			b.w.checkStop(p, b.name)
 		} else {
 			b.w.checkStored(p.Partition, p.Leader, p.LeaderEpoch, p.PartitionEpoch, b.name)
 		}

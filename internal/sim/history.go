@@ -25,8 +25,10 @@ type history struct {
 	liveChanged time.Duration
 	joined      map[cluster.BrokerID]time.Duration
 	topics      map[string]*pb.TopicRecord
-	appeared    map[string]time.Duration // topics
-	ever        map[string]string        // names of topics by id
+	appeared    map[string]time.Duration   // topics
+	ever        map[string]string          // names of topics by id
+	newest      map[string]*pb.TopicRecord // the last readable one of a name; it outlives its key
+	shapes      map[string]*pb.TopicRecord // the same by topic id
 	records     map[cluster.PartitionID]*record
 }
 
@@ -50,6 +52,8 @@ func newHistory() history {
 		topics:   map[string]*pb.TopicRecord{},
 		appeared: map[string]time.Duration{},
 		ever:     map[string]string{},
+		newest:   map[string]*pb.TopicRecord{},
+		shapes:   map[string]*pb.TopicRecord{},
 		records:  map[cluster.PartitionID]*record{},
 	}
 }
@@ -216,12 +220,16 @@ func (c *Checker) topicChanged(t transaction, name string, ch store.Change) {
 	c.checkWriter(t, ch.KV.Key)
 	h := &c.history
 	r := &pb.TopicRecord{}
+	if ch.Deleted {
+		c.checkTopicGone(t, name)
+	}
 	if ch.Deleted || proto.Unmarshal(ch.KV.Value, r) != nil {
 		delete(h.topics, name)
 		return
 	}
 	h.topics[name], h.appeared[name] = r, t.at
 	h.ever[string(r.GetTopicId())] = name
+	h.newest[name], h.shapes[string(r.GetTopicId())] = r, r
 }
 
 // checkWriter refuses changes while nobody holds the seat (I3).

@@ -9,6 +9,7 @@ import (
 
 	"github.com/controllerd/controllerd/broker"
 	"github.com/controllerd/controllerd/cluster"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 	"github.com/controllerd/controllerd/store"
 )
 
@@ -119,7 +120,8 @@ type Checker struct {
 	history    history
 	brokers    map[cluster.BrokerID]*brokerFacts
 	senders    map[cluster.Epoch]sender
-	known      map[string]bool // violations, to tell each once
+	changed    func(transaction, cluster.PartitionID, *pb.PartitionRecord, *pb.PartitionRecord) // hears of each record; may be nil
+	known      map[string]bool                                                                  // violations, to tell each once
 	violations []*Violation
 }
 

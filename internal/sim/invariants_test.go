@@ -166,6 +166,23 @@ func TestChecker(t *testing.T) {
 		{"a state that the broker has not heard", func(s *story) { s.block(1, 1, 1, 1, 1); s.pass(11 * time.Second) }, ErrNotConverged},
 		{"a process that has heard nothing", func(s *story) { s.c.Started(1); s.pass(11 * time.Second) }, ErrNotConverged},
 		{"a dead broker in the metadata", func(s *story) { s.alive(1, 2); s.pass(11 * time.Second) }, ErrNotConverged},
+		{"a topic that is deleted in order", func(s *story) {
+			r := &pb.TopicRecord{TopicId: testTopic[:], PartitionsMade: 1, BlockSize: 1, Deleting: true}
+			s.txn(put(k.Topic("t"), r))
+			s.txn(del(k.Topic("t")), del(k.Block(cluster.BlockID{Topic: testTopic})))
+		}, nil},
+		{"a topic that vanishes", func(s *story) { s.txn(del(k.Topic("t"))) }, ErrDataLost},
+		{"a topic that vanishes while its record is unreadable", func(s *story) {
+			c := put(k.Topic("t"), &pb.TopicRecord{})
+			c.KV.Value = []byte(unreadable)
+			s.txn(c)
+			s.txn(del(k.Topic("t")))
+		}, ErrDataLost},
+		{"a block that vanishes", func(s *story) { s.txn(del(k.Block(cluster.BlockID{Topic: testTopic}))) }, ErrDataLost},
+		{"a block that nothing counts is swept", func(s *story) {
+			s.txn(del(k.Block(cluster.BlockID{Topic: testTopic, Index: 1})))
+			s.txn(del(k.Block(cluster.BlockID{Topic: cluster.TopicID{9}})))
+		}, nil},
 		{"no controller", func(s *story) { s.at += 20 * time.Second; s.c.Tick(s.at, []string{"c1"}, false) }, ErrNoController},
 		{"no controller, but no way to etcd either", func(s *story) { s.at += 20 * time.Second; s.c.Tick(s.at, nil, false) }, nil},
 		{"no controller over many faults", func(s *story) {

@@ -79,11 +79,25 @@ func (w *World) deleteTopic() {
 	}
 	name := topicName(1 + w.rng.IntN(w.topics))
 	t := w.checker.history.topics[name]
-	if t == nil || w.doomed[string(t.GetTopicId())] {
+	if t != nil {
+		w.doom(name, t)
+	}
+}
+
+// doom has a topic deleted, unless that was asked for already.
+func (w *World) doom(name string, t *pb.TopicRecord) {
+	id := string(t.GetTopicId())
+	if w.isDoomed(id) {
 		return
 	}
-	w.doomed[string(t.GetTopicId())] = true
+	w.doomed[id] = w.now
 	w.insistOnDeletion(&pb.TopicToDelete{Name: name, TopicId: t.GetTopicId()}, w.chance(0.9))
+}
+
+// isDoomed reports whether somebody has asked to delete the topic of that id.
+func (w *World) isDoomed(id string) bool {
+	_, asked := w.doomed[id]
+	return asked
 }
 
 func (w *World) insistOnDeletion(t *pb.TopicToDelete, again bool) {

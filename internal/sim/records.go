@@ -18,6 +18,9 @@ func (c *Checker) blockChanged(t transaction, name string, ch store.Change) {
 	hex, _, _ := strings.Cut(name, "/")
 	var b pb.PartitionBlock
 	topic, ok := topicIDOf(hex)
+	if ok && ch.Deleted {
+		c.checkBlockGone(t, topic, name)
+	}
 	if ch.Deleted || !ok || proto.Unmarshal(ch.KV.Value, &b) != nil {
 		return
 	}
@@ -28,16 +31,10 @@ func (c *Checker) blockChanged(t transaction, name string, ch store.Change) {
 			continue
 		}
 		c.checkRecord(t, id, old, r)
-		c.history.records[id] = &record{r, t.at}
-	}
-}
-
-// checkDeleted holds a StopReplica that somebody was told against etcd.
-func (w *World) checkDeleted(id cluster.PartitionID, who string) {
-	for name, t := range w.checker.history.topics {
-		if string(t.GetTopicId()) == string(id.Topic[:]) {
-			w.blame(ErrUnstored, "%s was told to delete %s-%d, which exists", who, name, id.Index)
+		if c.changed != nil && old != nil {
+			c.changed(t, id, old.PartitionRecord, r)
 		}
+		c.history.records[id] = &record{r, t.at}
 	}
 }
 

@@ -82,15 +82,20 @@ func (b *simBroker) keepsUp(r cluster.BrokerID, s *fencing.PartitionState, membe
 // for something else; sometimes a request is sent twice.
 func (b *simBroker) alter(req *pb.AlterPartitionRequest) {
 	b.altering = true
+	b.w.saw(req)
 	done := func(resp any, err error) {
 		b.altering = false
 		if err != nil {
 			b.daemon = (b.daemon + 1) % daemons
 			return
 		}
-		b.altered(resp.(*pb.AlterPartitionResponse))
+		b.altered(req, resp.(*pb.AlterPartitionResponse))
 	}
 	serve := func(d *simDaemon, c *rpcCall) { d.decide(c, rpc.Alter{AlterPartitionRequest: req}, true) }
+	if d := b.bounce(req); d > 0 {
+		b.after(d, nil, func() { b.toDaemon(alterTimeout, serve, done) })
+		return
+	}
 	b.toDaemon(alterTimeout, serve, done)
 	if b.w.chance(0.05) {
 		b.after(b.w.upTo(time.Second), nil, func() { b.toDaemon(alterTimeout, serve, done) })
@@ -98,13 +103,14 @@ func (b *simBroker) alter(req *pb.AlterPartitionRequest) {
 }
 
 // altered adopts what was committed.
-func (b *simBroker) altered(resp *pb.AlterPartitionResponse) {
+func (b *simBroker) altered(req *pb.AlterPartitionRequest, resp *pb.AlterPartitionResponse) {
 	for _, t := range resp.GetTopics() {
 		id, err := cluster.TopicIDFrom(t.GetTopicId())
 		if err != nil {
 			continue
 		}
 		for _, p := range t.GetPartitions() {
+			b.w.noteRefused(req, cluster.PartitionID{Topic: id, Index: p.GetPartition()}, p)
 			if p.GetError() != "" {
 				b.w.tracef("%s: alter %s-%d: %s %s", b.name, id, p.GetPartition(), p.GetError(), p.GetMessage())
 				continue

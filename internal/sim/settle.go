@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -34,6 +35,7 @@ const afterglow = 12 * time.Second
 func (w *World) calmDown() {
 	w.tracef("CALM")
 	w.calm, w.noise, w.etcd.model.NoSpace, w.etcd.losing = true, 0, false, 0
+	w.trapped, w.torn, w.bouncing = false, [brokers]bool{}, false
 	w.thawEtcd()
 	for _, s := range w.spoiled {
 		w.repair(s)
@@ -101,8 +103,8 @@ func (w *World) amiss() string {
 	}
 	truth := w.truth()
 	for _, d := range w.daemons {
-		if what := d.behind(truth); what != "" {
-			return what
+		if d.loop.Image().Rev < truth.Rev {
+			return d.name + " has not seen the newest revision"
 		}
 		if n := len(d.streams); (d == active) != (n == brokers) || d != active && n > 0 {
 			return fmt.Sprintf("%s has %d streams to brokers", d.name, n)
@@ -116,7 +118,7 @@ func (w *World) amiss() string {
 			return fmt.Sprintf("broker %d is draining", b.ID)
 		}
 	}
-	if what := w.topicsAmiss(truth); what != "" {
+	if what := cmp.Or(w.topicsAmiss(truth), w.diskAmiss(truth)); what != "" {
 		return what
 	}
 	for _, t := range truth.SortedTopics() {
@@ -127,17 +129,11 @@ func (w *World) amiss() string {
 			return what
 		}
 	}
-	return ""
-}
-
-// behind says in what the daemon's image differs from etcd.
-func (d *simDaemon) behind(truth *cluster.Image) string {
-	if d.loop.Image().Rev < truth.Rev {
-		return d.name + " has not seen the newest revision"
-	}
-	list := d.w.etcd.model.List(d.w.keys.Prefix(), true)
-	if keys := d.loop.Image().Differences(list); len(keys) > 0 {
-		return d.name + " has another value of " + keys[0]
+	list := w.etcd.model.List(w.keys.Prefix(), true)
+	for _, d := range w.daemons {
+		if keys := d.loop.Image().Differences(list); len(keys) > 0 {
+			return d.name + " has another value of " + keys[0]
+		}
 	}
 	return ""
 }
@@ -149,8 +145,8 @@ func (w *World) topicsAmiss(truth *cluster.Image) string {
 	}
 	for _, id := range slices.Sorted(maps.Keys(w.checker.history.ever)) {
 		name := w.checker.history.ever[id]
-		if exists := truth.TopicByID(cluster.TopicID([]byte(id))) != nil; exists == w.doomed[id] {
-			return fmt.Sprintf("topic %s is there: %v, its deletion was asked for: %v", name, exists, w.doomed[id])
+		if exists := truth.TopicByID(cluster.TopicID([]byte(id))) != nil; exists == w.isDoomed(id) {
+			return fmt.Sprintf("topic %s is there: %v, its deletion was asked for: %v", name, exists, w.isDoomed(id))
 		}
 	}
 	if n := len(truth.Tombstones); n > 0 {

@@ -29,6 +29,7 @@ type stream struct {
 	ended    bool // for the daemon
 	gone     bool // for the broker
 	fate     fate
+	tally    tally
 }
 
 // fate is what becomes of commands on their way when the stream ends.
@@ -115,6 +116,7 @@ func (s *stream) send(r *pb.CommandsRequest, allowed bool) {
 		s.end(rpc.ErrQuiet)
 	default:
 		b := s.b
+		s.tally.send(r)
 		s.up.send(func() { s.arrive(b, r) })
 	}
 }
@@ -141,12 +143,16 @@ func (s *stream) receive(b *simBroker, r *pb.CommandsRequest) {
 		s.answer(&pb.CommandsResponse{Response: &pb.CommandsResponse_Pong{Pong: b.gate.Pong(r.Ping.GetSequence())}})
 	case *pb.CommandsRequest_Command:
 		b.obey(s, r.Command)
+		s.breakWithin(r.Command)
 	}
 }
 
 // answer brings a response to the daemon.
 func (s *stream) answer(r *pb.CommandsResponse) {
-	s.back(func() { s.d.post(controller.Pushed{Event: rpc.Received{Stream: s.id, Response: r}}) })
+	s.back(func() {
+		s.tally.receive(r)
+		s.d.post(controller.Pushed{Event: rpc.Received{Stream: s.id, Response: r}})
+	})
 }
 
 func (s *stream) back(fn func()) {
@@ -168,6 +174,7 @@ func (s *stream) end(err error) {
 		return
 	}
 	s.w.tracef("%s: stream %d to broker %d ends: %v", s.d.name, s.id.Number, s.id.Broker, err)
+	s.tally.count(s.w.seen)
 	s.daemonGone()
 	delete(s.d.streams, s.id)
 	s.d.post(controller.Pushed{Event: rpc.Closed{Stream: s.id, Err: fmt.Errorf("broker %d: %w", s.id.Broker, err)}})

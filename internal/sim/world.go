@@ -73,7 +73,15 @@ type World struct {
 	well   time.Duration // since when all is well; -1: it is not
 	faults int
 	topics int
-	doomed map[string]bool // ids of topics whose deletion was asked for
+	doomed map[string]time.Duration // when the deletion of a topic was asked for, by id
+	disks  [brokers]disk
+
+	trapped   bool          // the active is to be killed between two transactions
+	torn      [brokers]bool // the next stream to bring the broker a chunk breaks
+	bouncing  bool          // a follower is to restart within an AlterPartition
+	sightings map[sighting]bool
+
+	seenTruth *cluster.Image // at some revision
 
 	lines   []string
 	hash    hashOf
@@ -140,13 +148,18 @@ func Run(cfg Config) Report {
 		keys:   cluster.KeysOf("sim"),
 		hash:   newHash(),
 		seen:   map[string]int{},
-		doomed: map[string]bool{},
+		doomed: map[string]time.Duration{},
 	}
+	w.sightings = map[sighting]bool{}
 	w.p = w.draw()
 	if cfg.Quiet {
 		w.p.faults, w.p.chaos = nil, 10*time.Second
 	}
+	for i := range w.disks {
+		w.disks[i] = disk{}
+	}
 	w.checker = NewChecker(w.keys, w.p.bounds())
+	w.checker.changed = w.checkMembers
 	w.tracef("seed %d: %v, ttl %v session %v latency %v block size %d, a fault in %v for %v",
 		cfg.Seed, w.p.strategy, w.p.ttl, w.p.session, w.p.latency, w.p.blockSize, w.p.rhythm, w.p.chaos)
 	w.begin()
