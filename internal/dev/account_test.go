@@ -173,6 +173,9 @@ func TestTellsFewChangesOneByOne(t *testing.T) {
 	s.write(map[int32]*cluster.Partition{1: state(isUp, 2, 2)})
 	s.wait(time.Second)
 	s.write(map[int32]*cluster.Partition{0: state(altered, 3, 3, 1, 2)})
+	s.batch(put(s.keys.Topic("orders"), cluster.Encode(&pb.TopicRecord{
+		TopicId: topicID[:], PartitionsWanted: 2, PartitionsMade: 2, ReplicationFactor: 3, BlockSize: 16, Deleting: true,
+	})))
 	s.batch(del(s.keys.Topic("orders")))
 	s.wait(time.Second)
 	s.tells(`12:00:07 broker 2 up
