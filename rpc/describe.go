@@ -113,7 +113,8 @@ func describeController(v View) *pb.DescribeControllerResponse {
 		Id: v.Self, Role: "standby", Version: v.Version, ClusterUuid: im.Cluster.GetUuid(), Epoch: int64(im.Epoch),
 		Revision: int64(im.Rev), Brokers: int32(len(im.Brokers)), Topics: int32(len(im.Topics)), Problems: v.Problems(),
 	}
-	resp.Counters = v.Counters
+	resp.Counters = map[string]int64{} // a copy: more is added to it
+	maps.Copy(resp.Counters, v.Counters)
 	if v.Active {
 		resp.Role = "active"
 	}

@@ -106,7 +106,11 @@ func (s *adminService) ListBrokers(ctx context.Context, _ *pb.ListBrokersRequest
 }
 
 func (s *adminService) DescribeController(ctx context.Context, _ *pb.DescribeControllerRequest) (*pb.DescribeControllerResponse, error) {
-	return lookAtAny(ctx, s.core, func(v View) (*pb.DescribeControllerResponse, error) { return describeController(v), nil })
+	resp, err := lookAtAny(ctx, s.core, func(v View) (*pb.DescribeControllerResponse, error) { return describeController(v), nil })
+	if err == nil {
+		addHeap(resp.Counters)
+	}
+	return resp, err
 }
 
 func (s *adminService) ListControllers(ctx context.Context, _ *pb.ListControllersRequest) (*pb.ListControllersResponse, error) {

@@ -42,26 +42,33 @@ func firstRequest(im *cluster.Image) *pb.AlterPartitionRequest {
 	if len(topics) == 0 {
 		return nil
 	}
-	id := cluster.PartitionID{Topic: topics[0].ID}
+	return requestFor(im, cluster.PartitionID{Topic: topics[0].ID})
+}
+
+// requestFor asks for another ISR of a partition, in the name of its leader;
+// nil: it has none.
+func requestFor(im *cluster.Image, id cluster.PartitionID) *pb.AlterPartitionRequest {
 	p := im.Partition(id)
 	if p == nil || im.Brokers[p.Leader] == nil {
 		return nil
 	}
 	return &pb.AlterPartitionRequest{
 		ClusterUuid: im.Cluster.GetUuid(), BrokerId: int32(p.Leader), BrokerEpoch: int64(im.Brokers[p.Leader].Epoch),
-		Topics: []*pb.AlterPartitionTopic{{TopicId: id.Topic[:], Partitions: []*pb.AlterPartitionEntry{entry(p)}}},
+		Topics: []*pb.AlterPartitionTopic{{TopicId: id.Topic[:], Partitions: []*pb.AlterPartitionEntry{nextEntry(p.Record(id.Index))}}},
 	}
 }
 
-// entry asks for another ISR than the partition has.
-func entry(p *cluster.Partition) *pb.AlterPartitionEntry {
-	e := &pb.AlterPartitionEntry{LeaderEpoch: int32(p.LeaderEpoch), PartitionEpoch: int32(p.PartitionEpoch), Recovery: p.Recovery}
-	isr := p.Replicas
-	if len(p.ISR) == len(p.Replicas) {
-		isr = []cluster.BrokerID{p.Leader}
+// nextEntry asks for another ISR than the partition has.
+func nextEntry(p *pb.PartitionRecord) *pb.AlterPartitionEntry {
+	e := &pb.AlterPartitionEntry{
+		Partition: p.GetPartition(), LeaderEpoch: p.GetLeaderEpoch(), PartitionEpoch: p.GetPartitionEpoch(), Recovery: p.GetRecovery(),
+	}
+	isr := p.GetReplicas()
+	if len(p.GetIsr()) == len(p.GetReplicas()) {
+		isr = []int32{p.GetLeader()}
 	}
 	for _, id := range isr {
-		e.NewIsr = append(e.NewIsr, &pb.IsrMember{BrokerId: int32(id), BrokerEpoch: -1})
+		e.NewIsr = append(e.NewIsr, &pb.IsrMember{BrokerId: id, BrokerEpoch: -1})
 	}
 	return e
 }
@@ -107,10 +114,7 @@ func (a *alterer) answered(r *pb.AlterPartitionResult) {
 		return
 	}
 	s := r.GetState()
-	a.request.Topics[0].Partitions[0] = entry(&cluster.Partition{
-		Replicas: cluster.BrokerIDs(s.GetReplicas()), ISR: cluster.BrokerIDs(s.GetIsr()), Leader: cluster.BrokerID(s.GetLeader()),
-		LeaderEpoch: cluster.LeaderEpoch(s.GetLeaderEpoch()), PartitionEpoch: cluster.PartitionEpoch(s.GetPartitionEpoch()), Recovery: s.GetRecovery(),
-	})
+	a.request.Topics[0].Partitions[0] = nextEntry(s)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.tell != nil && cluster.Epoch(s.GetControllerEpoch()) == a.waited {

@@ -2,40 +2,29 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"sync"
+	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/controllerd/controllerd/cluster"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
-)
-
-// blocksPerTxn are those that fit beside two conditions of a guard.
-const (
-	blocksPerTxn = 126
-	inFlight     = 16
 )
 
 // bareLoss does in etcd what the loss of a broker does, without anything
 // around it.
-func (w *world) bareLoss(ctx context.Context, outside *watcher) ([]time.Duration, error) {
-	blocks, err := w.copyBlocks(ctx)
+func (w *world) bareLoss(ctx context.Context, outside *watcher, way bareWay) ([]float64, error) {
+	blocks, err := w.copyBlocks(ctx, way.perKey)
 	if err != nil {
 		return nil, err
 	}
-	for range 2 { // as many as standby daemons
-		c, err := w.newContender(ctx)
-		if err != nil {
-			return nil, err
-		}
-		defer c.close()
-		go drain(c.client.Watch(ctx, "/bare/", clientv3.WithPrefix()))
+	end, err := w.bareStandbys(ctx)
+	if err != nil {
+		return nil, err
 	}
+	defer end()
 	loser, err := w.newContender(ctx)
 	if err != nil {
 		return nil, err
@@ -46,32 +35,32 @@ func (w *world) bareLoss(ctx context.Context, outside *watcher) ([]time.Duration
 		return nil, err
 	}
 	defer writer.close()
-	victim := int32(0)
-	series, err := measure(ctx, "bare broker loss", func(ctx context.Context) ([]time.Duration, error) {
-		victim = victim%lossBrokers + 1
+	victim, brokers := int32(0), int32(len(w.nodes))
+	return measureOne(ctx, "bare broker loss", func(ctx context.Context) (time.Duration, error) {
+		victim = victim%brokers + 1
 		for _, b := range blocks {
-			b.next = proto.CloneOf(b.record)
+			b.next = proto.Clone(b.record)
 		}
 		if err := loser.grant(ctx); err != nil {
-			return nil, err
+			return 0, err
 		}
 		if err := loser.claim(ctx); err != nil {
-			return nil, err
+			return 0, err
 		}
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		watch := writer.client.Watch(ctx, "/bare/", clientv3.WithPrefix())
 		guard, err := w.client.Put(ctx, bareEpoch, "x")
 		if err != nil {
-			return nil, err
+			return 0, err
 		}
 		if err := pause(ctx, settling); err != nil {
-			return nil, err
+			return 0, err
 		}
 		outside.mark()
 		began := time.Now()
 		if _, err := w.client.Revoke(ctx, loser.lease); err != nil {
-			return nil, err
+			return 0, err
 		}
 		for r := range watch {
 			if slices.ContainsFunc(r.Events, func(ev *clientv3.Event) bool { return ev.Type == clientv3.EventTypeDelete }) {
@@ -79,16 +68,34 @@ func (w *world) bareLoss(ctx context.Context, outside *watcher) ([]time.Duration
 			}
 		}
 		go drain(watch)
-		if err := writer.rewrite(ctx, blocks, victim, guard.Header.Revision); err != nil {
+		n, err := writer.write(ctx, way, blocks, guard.Header.Revision, func(m proto.Message) bool { return lose(m, victim) })
+		if err != nil {
+			return 0, err
+		}
+		committed, err := outside.blocks(ctx, n)
+		return committed.at.Sub(began), err
+	})
+}
+
+// bareStandbys watch the keys of the bare clients, as many as there are standby
+// daemons.
+func (w *world) bareStandbys(ctx context.Context) (end func(), err error) {
+	var all []*contender
+	end = func() {
+		for _, c := range all {
+			c.close()
+		}
+	}
+	for range len(w.daemons) - 1 {
+		c, err := w.newContender(ctx)
+		if err != nil {
+			end()
 			return nil, err
 		}
-		committed, err := outside.blocks(ctx, len(blocks))
-		return []time.Duration{committed.at.Sub(began)}, err
-	})
-	if err != nil {
-		return nil, err
+		all = append(all, c)
+		go drain(c.client.Watch(ctx, "/bare/", clientv3.WithPrefix()))
 	}
-	return series[0], nil
+	return end, nil
 }
 
 // drain reads a watch to its end: receiving and decoding is the client's work.
@@ -97,83 +104,52 @@ func drain(watch clientv3.WatchChan) {
 	}
 }
 
-// bareBlock is a block under a key of the bare client.
-type bareBlock struct {
-	key    string
-	rev    int64
-	record *pb.PartitionBlock
-	next   *pb.PartitionBlock // a copy, to be changed
-}
-
-// copyBlocks puts copies of all blocks.
-func (w *world) copyBlocks(ctx context.Context) ([]*bareBlock, error) {
+// copyBlocks puts copies of all blocks, with so many records under a key.
+func (w *world) copyBlocks(ctx context.Context, perKey int) ([]*bareBlock, error) {
 	list, err := w.store.List(ctx, w.keys.Prefix()+"partitions/", false)
 	if err != nil {
 		return nil, err
 	}
+	if _, err := w.client.Delete(ctx, bareBlocks, clientv3.WithPrefix()); err != nil { // of another way
+		return nil, err
+	}
 	var blocks []*bareBlock
 	for _, kv := range list.KVs {
-		b := &bareBlock{key: bareBlocks + fmt.Sprint(len(blocks)), record: &pb.PartitionBlock{}}
-		if err := proto.Unmarshal(kv.Value, b.record); err != nil {
+		whole := &pb.PartitionBlock{}
+		if err := proto.Unmarshal(kv.Value, whole); err != nil {
 			return nil, err
 		}
-		resp, err := w.client.Put(ctx, b.key, string(kv.Value))
-		if err != nil {
-			return nil, err
+		for part := range slices.Chunk(whole.GetPartitions(), perKey) {
+			key := fmt.Sprintf("%s%s/%d", bareBlocks, strings.TrimPrefix(kv.Key, w.keys.Prefix()), part[0].GetPartition())
+			blocks = append(blocks, &bareBlock{key: key, record: &pb.PartitionBlock{Partitions: part}})
 		}
-		b.rev = resp.Header.Revision
-		blocks = append(blocks, b)
+	}
+	for _, b := range blocks {
+		b.next = b.record
+	}
+	guard, err := w.client.Put(ctx, bareEpoch, "x")
+	if err != nil {
+		return nil, err
+	}
+	writer := &contender{client: w.client}
+	_, err = writer.write(ctx, bareWay{perTxn: blocksPerTxn, inFlight: inFlight}, blocks, guard.Header.Revision,
+		func(proto.Message) bool { return true })
+	if err != nil {
+		return nil, fmt.Errorf("copy blocks: %w", err)
 	}
 	return blocks, nil
 }
 
-// rewrite takes a broker out of all blocks and puts them, in transactions as
-// large as ours. One goroutine changes and encodes, as in the loop.
-func (c *contender) rewrite(ctx context.Context, blocks []*bareBlock, victim int32, guard int64) error {
-	slots := make(chan struct{}, inFlight)
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var failed error
-	for chunk := range slices.Chunk(blocks, blocksPerTxn) {
-		conds := []clientv3.Cmp{
-			clientv3.Compare(clientv3.ModRevision(bareEpoch), "=", guard),
-			clientv3.Compare(clientv3.ModRevision(bareSeat), "=", 0),
-		}
-		var ops []clientv3.Op
-		for _, b := range chunk {
-			lose(b.next, victim)
-			conds = append(conds, clientv3.Compare(clientv3.ModRevision(b.key), "=", b.rev))
-			ops = append(ops, clientv3.OpPut(b.key, string(cluster.Encode(b.next))))
-		}
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			resp, err := c.client.Txn(ctx).If(conds...).Then(ops...).Commit()
-			if err == nil && !resp.Succeeded {
-				err = errors.New("a condition of the bare client failed")
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				failed = err
-				return
-			}
-			for _, b := range chunk {
-				b.rev = resp.Header.Revision
-			}
-		})
-	}
-	wg.Wait()
-	return failed
-}
-
 // lose does what the rule does: the broker leaves the ISR and loses its leads.
-func lose(block *pb.PartitionBlock, victim int32) {
-	for _, p := range block.GetPartitions() {
+// It reports whether that changes the block.
+func lose(m proto.Message, victim int32) bool {
+	changed := false
+	for _, p := range m.(*pb.PartitionBlock).GetPartitions() {
 		i := slices.Index(p.GetIsr(), victim)
 		if i < 0 {
 			continue
 		}
+		changed = true
 		p.Isr = slices.Delete(p.GetIsr(), i, i+1)
 		if p.GetLeader() == victim {
 			p.Leader = p.GetIsr()[0]
@@ -181,4 +157,5 @@ func lose(block *pb.PartitionBlock, victim int32) {
 		p.LeaderEpoch++
 		p.PartitionEpoch++
 	}
+	return changed
 }

@@ -9,12 +9,10 @@ import (
 	"github.com/controllerd/controllerd/cluster"
 )
 
-const (
-	lossBrokers    = 5
-	lossTopics     = 10
-	lossPartitions = 1000 // of each topic
-	catchUp        = 200 * time.Millisecond
-)
+const catchUp = 200 * time.Millisecond
+
+// lossCase is a cluster that loses one broker after another.
+type lossCase struct{ brokers, topics, partitions, blockSize int }
 
 var brokerLossRow = row{
 	name: "brokerloss",
@@ -28,43 +26,42 @@ flight, beside as many watchers.
 What holds it back, from a profile of the active: a fifth building commands, a sixth deciding and encoding blocks, a
 seventh applying the watch, a ninth encoding commands, once for each broker. Etcd, three daemons and the brokers share two
 cores, so the way to the handlers is mostly waiting for a core. The next step is to encode what all brokers hear once.`,
-	run: brokerLoss,
+	run: func(ctx context.Context, b *bench) ([]figure, error) {
+		return brokerLoss(ctx, b, lossCase{brokers: 5, topics: 10, partitions: b.scaled(1000, 1)})
+	},
 }
 
-func brokerLoss(ctx context.Context, b *bench) ([]figure, error) {
-	w, err := newWorld(ctx, b, 3)
+var brokerLoss100kRow = row{
+	name: "brokerloss100k",
+	what: `
+As brokerloss, with 100,000 partitions, of which 60,000 have a replica on the broker that is lost.`,
+	run: func(ctx context.Context, b *bench) ([]figure, error) {
+		return brokerLoss(ctx, b, lossCase{brokers: 5, topics: 10, partitions: b.scaled(10_000, 1)})
+	},
+}
+
+var brokerLoss20Row = row{
+	name: "brokerloss20",
+	what: `
+As brokerloss, with 100,000 partitions on 20 brokers, so that 15,000 have a replica on the one that is lost, in nearly all
+of the blocks.`,
+	run: func(ctx context.Context, b *bench) ([]figure, error) {
+		return brokerLoss(ctx, b, lossCase{brokers: 20, topics: 10, partitions: b.scaled(10_000, 1)})
+	},
+}
+
+func brokerLoss(ctx context.Context, b *bench, c lossCase) ([]figure, error) {
+	w, outside, err := newLossWorld(ctx, b, c)
 	if err != nil {
 		return nil, err
 	}
 	defer w.close()
-	outside, err := startWatcher(ctx, w.addr)
-	if err != nil {
-		return nil, err
-	}
 	defer outside.close()
-	for id := range lossBrokers {
-		if err := w.startNode(ctx, cluster.BrokerID(id+1), catchUp); err != nil {
-			return nil, err
-		}
-	}
-	if err := w.createTopics(ctx, lossTopics, lossPartitions, 3); err != nil {
-		return nil, err
-	}
-	if err := w.restore(ctx); err != nil {
-		return nil, err
-	}
-	victim := cluster.BrokerID(0)
-	ours, err := measure(ctx, "broker loss", func(ctx context.Context) ([]time.Duration, error) {
-		victim = victim%lossBrokers + 1
-		return w.loseBroker(ctx, outside, victim)
-	})
+	ours, err := w.lossSeries(ctx, outside)
 	if err != nil {
 		return nil, err
 	}
-	if err := w.checkOrder(); err != nil {
-		return nil, err
-	}
-	bare, err := w.bareLoss(ctx, outside)
+	bare, err := w.bareLoss(ctx, outside, bareWay{perKey: wholeBlocks, perTxn: blocksPerTxn, inFlight: inFlight})
 	if err != nil {
 		return nil, err
 	}
@@ -74,10 +71,54 @@ func brokerLoss(ctx context.Context, b *bench) ([]figure, error) {
 	}, nil
 }
 
+// newLossWorld is a cluster with three daemons in which all replicas are in
+// sync, and a process that watches its etcd.
+func newLossWorld(ctx context.Context, b *bench, c lossCase) (w *world, outside *watcher, err error) {
+	if w, err = newWorld(ctx, b, 3); err != nil {
+		return nil, nil, err
+	}
+	defer func() {
+		if err != nil {
+			w.close()
+		}
+	}()
+	if outside, err = startWatcher(ctx, w.addr); err != nil {
+		return nil, nil, err
+	}
+	defer func() {
+		if err != nil {
+			outside.close()
+		}
+	}()
+	for id := range c.brokers {
+		if err = w.startNode(ctx, cluster.BrokerID(id+1), catchUp); err != nil {
+			return nil, nil, err
+		}
+	}
+	if err = w.createTopics(ctx, topicsOf(c.topics, c.partitions, c.blockSize)); err != nil {
+		return nil, nil, err
+	}
+	return w, outside, w.restore(ctx)
+}
+
+// lossSeries is how long it takes until a loss is committed, and until the last
+// handler is called.
+func (w *world) lossSeries(ctx context.Context, outside *watcher) ([][]float64, error) {
+	victim, brokers := cluster.BrokerID(0), cluster.BrokerID(len(w.nodes))
+	ours, err := measure(ctx, "broker loss", func(ctx context.Context) ([]time.Duration, error) {
+		victim = victim%brokers + 1
+		return w.loseBroker(ctx, outside, victim)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return ours, w.checkOrder()
+}
+
 // restore waits until all replicas are in sync, and all brokers know it.
 func (w *world) restore(ctx context.Context) error {
 	err := w.await(ctx, "all replicas to be in sync", func(im *cluster.Image) bool {
-		whole := len(im.Brokers) == lossBrokers
+		whole := len(im.Brokers) == len(w.nodes)
 		for _, t := range im.Topics {
 			im.Partitions(t, func(_ cluster.PartitionID, p *cluster.Partition) {
 				whole = whole && p != nil && len(p.ISR) == len(p.Replicas)

@@ -26,7 +26,7 @@ func freeze(ctx context.Context, b *bench) ([]figure, error) {
 		return nil, err
 	}
 	defer w.close()
-	if err := w.populate(ctx, 3, 10, 1000); err != nil {
+	if err := w.populate(ctx, 3, 10, b.scaled(1000, 1)); err != nil {
 		return nil, err
 	}
 	ours, err := measure(ctx, "freeze", w.freezeActive)
@@ -40,7 +40,7 @@ func freeze(ctx context.Context, b *bench) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []figure{{what: "until a broker obeys the next one", ours: ours[0], bare: bare, below: leaseTTL + time.Second}}, nil
+	return []figure{{what: "until a broker obeys the next one", ours: ours[0], bare: bare, below: (leaseTTL + time.Second).Seconds()}}, nil
 }
 
 // betweenRenewals is a random part of the time between two renewals.
@@ -76,45 +76,41 @@ func (w *world) freezeActive(ctx context.Context) ([]time.Duration, error) {
 	return []time.Duration{obeyed.Sub(began)}, w.settle(ctx)
 }
 
-func (w *world) bareFreeze(ctx context.Context) ([]time.Duration, error) {
-	series, err := measure(ctx, "bare freeze", func(ctx context.Context) ([]time.Duration, error) {
+func (w *world) bareFreeze(ctx context.Context) ([]float64, error) {
+	return measureOne(ctx, "bare freeze", func(ctx context.Context) (time.Duration, error) {
 		holder, err := w.newContender(ctx)
 		if err != nil {
-			return nil, err
+			return 0, err
 		}
 		defer holder.close()
 		other, err := w.newContender(ctx)
 		if err != nil {
-			return nil, err
+			return 0, err
 		}
 		defer other.close()
 		if err := holder.claim(ctx); err != nil {
-			return nil, err
+			return 0, err
 		}
 		done, err := other.claimWhenEmpty(ctx)
 		if err != nil {
-			return nil, err
+			return 0, err
 		}
 		if _, err := holder.client.KeepAliveOnce(ctx, holder.lease); err != nil {
-			return nil, err
+			return 0, err
 		}
 		if err := pause(ctx, betweenRenewals()); err != nil {
-			return nil, err
+			return 0, err
 		}
 		began := time.Now()
 		stop := other.keep(ctx)
 		taken := <-done
 		stop()
 		if taken.err != nil {
-			return nil, taken.err
+			return 0, taken.err
 		}
 		_, err = other.client.Revoke(ctx, other.lease) // which empties the seat
-		return []time.Duration{taken.at.Sub(began)}, err
+		return taken.at.Sub(began), err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return series[0], nil
 }
 
 // keep renews the lease until it is told to stop.

@@ -23,22 +23,31 @@ type row struct {
 	run  func(ctx context.Context, b *bench) ([]figure, error)
 }
 
-var rows = []row{handoverRow, freezeRow, brokerLossRow}
+var rows = []row{
+	handoverRow, freezeRow, brokerLossRow, brokerLoss100kRow, brokerLoss20Row, createRow,
+	alterRow, blockSizeRow, oneKeyRow, coldLoadRow, heapRow,
+	manyBrokersRow,
+}
 
 // rowTimeout bounds one row.
 const rowTimeout = 8 * time.Minute
 
 func main() {
-	pattern := flag.String("run", "", "`regexp` of the rows to run (default: all)")
+	pattern := flag.String("run", ".*", "`regexp` of the whole names of the rows to run")
+	scale := flag.Float64("scale", 1, "multiplies the numbers of partitions and brokers, to try out a row: its table is not kept")
+	list := flag.String("list", "", "only list the etcd at this `address`; how the bench starts itself")
 	watch := flag.String("watch", "", "only watch the etcd at this `address`; how the bench starts itself")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	err := error(nil)
-	if *watch != "" {
+	switch {
+	case *watch != "":
 		err = printWatch(ctx, *watch)
-	} else {
-		err = run(ctx, *pattern)
+	case *list != "":
+		err = printList(ctx, *list)
+	default:
+		err = run(ctx, *pattern, *scale)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -46,8 +55,8 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, pattern string) error {
-	re, err := regexp.Compile(pattern)
+func run(ctx context.Context, pattern string, scale float64) error {
+	re, err := regexp.Compile("^(?:" + pattern + ")$")
 	if err != nil {
 		return err
 	}
@@ -55,7 +64,7 @@ func run(ctx context.Context, pattern string) error {
 	if err != nil {
 		return err
 	}
-	b, err := newBench(ctx, root)
+	b, err := newBench(ctx, root, scale)
 	if err != nil {
 		return err
 	}
@@ -68,6 +77,9 @@ func run(ctx context.Context, pattern string) error {
 		ran++
 		fmt.Fprintf(os.Stderr, "%s: %d rounds after a warm-up\n", r.name, rounds)
 		where := machine(ctx, root) // before it is busy
+		if scale != 1 {
+			where += fmt.Sprintf(" · SCALED by %g", scale)
+		}
 		limited, cancel := context.WithTimeout(ctx, rowTimeout)
 		figures, err := r.run(limited, b)
 		cancel()
@@ -76,6 +88,9 @@ func run(ctx context.Context, pattern string) error {
 		}
 		text := section(r, figures, where)
 		fmt.Println(text)
+		if scale != 1 {
+			continue
+		}
 		if err := updateFile(filepath.Join(root, "docs", "BENCHMARKS.md"), r.name, text); err != nil {
 			return err
 		}
@@ -87,21 +102,45 @@ func run(ctx context.Context, pattern string) error {
 }
 
 // measure runs a round once to warm up and then as often as it counts. A round
-// returns one duration for each series.
-func measure(ctx context.Context, what string, round func(context.Context) ([]time.Duration, error)) ([][]time.Duration, error) {
-	var series [][]time.Duration
-	for n := range rounds + 1 {
+// returns one duration for each series, which is in seconds.
+func measure(ctx context.Context, what string, round func(context.Context) ([]time.Duration, error)) ([][]float64, error) {
+	return measureValues(ctx, what, func(ctx context.Context) ([]float64, error) {
 		took, err := round(ctx)
+		values := make([]float64, len(took))
+		for i, d := range took {
+			values[i] = d.Seconds()
+		}
+		return values, err
+	})
+}
+
+// measureOne is measure for a single series.
+func measureOne(ctx context.Context, what string, round func(context.Context) (time.Duration, error)) ([]float64, error) {
+	series, err := measure(ctx, what, func(ctx context.Context) ([]time.Duration, error) {
+		took, err := round(ctx)
+		return []time.Duration{took}, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return series[0], nil
+}
+
+// measureValues is measure for values of any kind.
+func measureValues(ctx context.Context, what string, round func(context.Context) ([]float64, error)) ([][]float64, error) {
+	var series [][]float64
+	for n := range rounds + 1 {
+		values, err := round(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("%s, round %d: %w", what, n, err)
 		}
-		fmt.Fprintf(os.Stderr, "  %s, round %d: %v\n", what, n, took)
+		fmt.Fprintf(os.Stderr, "  %s, round %d: %.6g\n", what, n, values)
 		if n == 0 {
-			series = make([][]time.Duration, len(took))
+			series = make([][]float64, len(values))
 			continue
 		}
-		for i, d := range took {
-			series[i] = append(series[i], d)
+		for i, v := range values {
+			series[i] = append(series[i], v)
 		}
 	}
 	return series, nil

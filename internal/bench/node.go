@@ -26,11 +26,24 @@ type node struct {
 	applied map[cluster.PartitionID]cluster.LeaderEpoch
 	calls   int       // of the handler, since they were last counted from 0
 	last    time.Time // of them
+	told    time.Time // of the first UpdateMetadata since then
 }
 
-// startNode starts a broker. As a leader it reports followers that are back
-// after catchUp; a very long time turns that off.
+// never is how long followers take that are never reported.
+const never = 24 * time.Hour
+
+// startNode starts a broker, and returns when it is registered. As a leader it
+// reports followers that are back after catchUp.
 func (w *world) startNode(ctx context.Context, id cluster.BrokerID, catchUp time.Duration) error {
+	n, err := w.launchNode(ctx, id, catchUp)
+	if err != nil {
+		return err
+	}
+	return n.await(ctx)
+}
+
+// launchNode starts a broker that runs until the context ends.
+func (w *world) launchNode(ctx context.Context, id cluster.BrokerID, catchUp time.Duration) (*node, error) {
 	n := &node{id: id, first: map[cluster.Epoch]time.Time{}, applied: map[cluster.PartitionID]cluster.LeaderEpoch{}}
 	var err error
 	n.Broker, err = demobroker.Start(ctx, demobroker.Config{
@@ -42,14 +55,19 @@ func (w *world) startNode(ctx context.Context, id cluster.BrokerID, catchUp time
 		Fault:         n.apply,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	w.nodes[id] = n
+	return n, nil
+}
+
+// await returns when the broker is registered.
+func (n *node) await(ctx context.Context) error {
 	select {
 	case <-n.Registered():
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("register broker %d: %w", id, ctx.Err())
+		return fmt.Errorf("register broker %d: %w", n.id, ctx.Err())
 	}
 }
 
@@ -69,6 +87,9 @@ func (n *node) observe(o broker.Observation) {
 		n.late++
 	}
 	n.highest = max(n.highest, o.ControllerEpoch)
+	if o.Command == broker.UpdateMetadata && n.told.IsZero() {
+		n.told = o.Time
+	}
 }
 
 // apply is called when a handler begins.
@@ -120,11 +141,11 @@ func (w *world) checkOrder() error {
 	return nil
 }
 
-// countCalls begins to count the calls of handlers.
+// countCalls begins to count the calls of handlers, and to look for metadata.
 func (w *world) countCalls() {
 	for _, n := range w.nodes {
 		n.mu.Lock()
-		n.calls = 0
+		n.calls, n.told = 0, time.Time{}
 		n.mu.Unlock()
 	}
 }
@@ -147,6 +168,29 @@ func (w *world) awaitCalls(ctx context.Context, want int) (time.Time, error) {
 		}
 		if err := pause(ctx, time.Millisecond); err != nil {
 			return time.Time{}, fmt.Errorf("%d of %d handlers were called: %w", calls, want, err)
+		}
+	}
+}
+
+// awaitAll waits until every broker has a time, and returns the last one.
+func (w *world) awaitAll(ctx context.Context, what string, of func(*node) time.Time) (time.Time, error) {
+	for {
+		missing, last := 0, time.Time{}
+		for _, n := range w.nodes {
+			n.mu.Lock()
+			at := of(n)
+			n.mu.Unlock()
+			if at.IsZero() {
+				missing++
+			} else if at.After(last) {
+				last = at
+			}
+		}
+		if missing == 0 {
+			return last, nil
+		}
+		if err := pause(ctx, time.Millisecond); err != nil {
+			return time.Time{}, fmt.Errorf("waited for %s: %d of %d brokers are without: %w", what, missing, len(w.nodes), err)
 		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -16,14 +18,18 @@ import (
 type bench struct {
 	dir    string
 	binary string
+	scale  float64
 }
 
-func newBench(ctx context.Context, root string) (*bench, error) {
+// scaled is a number of partitions or brokers, at least least.
+func (b *bench) scaled(n, least int) int { return max(least, int(float64(n)*b.scale)) }
+
+func newBench(ctx context.Context, root string, scale float64) (*bench, error) {
 	dir, err := os.MkdirTemp("", "controllerd-bench-")
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{dir: dir, binary: filepath.Join(dir, "controllerd")}
+	b := &bench{dir: dir, binary: filepath.Join(dir, "controllerd"), scale: scale}
 	build := exec.CommandContext(ctx, "go", "build", "-C", root, "-trimpath", "-o", b.binary, "./cmd/controllerd")
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, errors.Join(fmt.Errorf("build controllerd: %w\n%s", err, out), os.RemoveAll(dir))
@@ -81,4 +87,25 @@ func freeAddr() (string, error) {
 			return "", err
 		}
 	}
+}
+
+// cpu is how many seconds of a core the process has used so far.
+func (p *process) cpu() (float64, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	return cpuOf(string(stat))
+}
+
+// cpuOf reads a line of /proc/PID/stat. Its second field is a name in
+// parentheses, which may hold anything; times are in hundredths.
+func cpuOf(stat string) (float64, error) {
+	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("unexpected statistics of a process: %q", stat)
+	}
+	user, errUser := strconv.ParseInt(fields[11], 10, 64)
+	system, errSystem := strconv.ParseInt(fields[12], 10, 64)
+	return float64(user+system) / 100, errors.Join(errUser, errSystem)
 }

@@ -6,22 +6,21 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 )
 
 // figure is one line of a table: what was measured, beside the bare client.
 type figure struct {
 	what string
-	ours []time.Duration
-	bare []time.Duration // nil: there is nothing to compare with
-	// below is what the worst round must stay under, times how often the bare
-	// median the median may be; 0: no target.
-	below time.Duration
-	times float64
+	unit unit      // of the values; default: seconds
+	ours []float64 // one value for each round
+	bare []float64 // nil: there is nothing to compare with
+	// Targets; 0: none. The worst round must stay below the one. The median must
+	// be at most times, or at least least times, the bare median.
+	below, times, least float64
 }
 
-func median(d []time.Duration) time.Duration {
-	s := slices.Sorted(slices.Values(d))
+func median(values []float64) float64 {
+	s := slices.Sorted(slices.Values(values))
 	return s[len(s)/2]
 }
 
@@ -29,9 +28,11 @@ func median(d []time.Duration) time.Duration {
 func (f figure) target() string {
 	switch {
 	case f.below > 0:
-		return "below " + brief(f.below)
+		return "below " + f.unit.write(f.below)
 	case f.times > 0:
 		return fmt.Sprintf("at most %g times", f.times)
+	case f.least > 0:
+		return fmt.Sprintf("at least %g times", f.least)
 	}
 	return "-"
 }
@@ -41,9 +42,11 @@ func (f figure) met() string {
 	ok := true
 	switch {
 	case f.below > 0:
-		ok = slices.Max(f.ours) < f.below
+		ok = f.unit.worst(f.ours) < f.below
 	case f.times > 0:
 		ok = f.ratio() <= f.times
+	case f.least > 0:
+		ok = f.ratio() >= f.least
 	default:
 		return "-"
 	}
@@ -53,19 +56,7 @@ func (f figure) met() string {
 	return "**no**"
 }
 
-func (f figure) ratio() float64 { return float64(median(f.ours)) / float64(median(f.bare)) }
-
-// brief is a duration with three digits.
-func brief(d time.Duration) string {
-	for _, unit := range []time.Duration{time.Second, time.Millisecond, time.Microsecond} {
-		if d >= unit {
-			return fmt.Sprintf("%.3g %s", float64(d)/float64(unit), map[time.Duration]string{
-				time.Second: "s", time.Millisecond: "ms", time.Microsecond: "µs",
-			}[unit])
-		}
-	}
-	return d.String()
-}
+func (f figure) ratio() float64 { return median(f.ours) / median(f.bare) }
 
 // section is what docs/BENCHMARKS.md says about a row.
 func section(r row, figures []figure, machine string) string {
@@ -76,10 +67,10 @@ func section(r row, figures []figure, machine string) string {
 	for _, f := range figures {
 		bare := "- | - | -"
 		if f.bare != nil {
-			bare = fmt.Sprintf("%s | %s | %.2f", brief(median(f.bare)), brief(slices.Max(f.bare)), f.ratio())
+			bare = fmt.Sprintf("%s | %s | %.2f", f.unit.write(median(f.bare)), f.unit.write(f.unit.worst(f.bare)), f.ratio())
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n",
-			f.what, brief(median(f.ours)), brief(slices.Max(f.ours)), bare, f.target(), f.met())
+			f.what, f.unit.write(median(f.ours)), f.unit.write(f.unit.worst(f.ours)), bare, f.target(), f.met())
 	}
 	return b.String()
 }
@@ -89,7 +80,7 @@ const header = `# Benchmarks
 Written by ` + "`make bench`" + `; ` + "`make bench RUN=row`" + ` writes one row anew. Five rounds after a warm-up. etcd, with fsync
 on, and each daemon are processes over TCP loopback; the brokers and the bare etcd clients share one process. *Bare* is an
 etcd client that does the same work in etcd without anything around it, in the same run; the ratio is that of the medians.
-A target in seconds holds for the worst round.
+A target in seconds or bytes holds for the worst round.
 
 `
 

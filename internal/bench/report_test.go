@@ -1,17 +1,17 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
 )
 
-func ms(n ...int) []time.Duration {
-	var out []time.Duration
-	for _, m := range n {
-		out = append(out, time.Duration(m)*time.Millisecond)
+func ms(n ...float64) []float64 {
+	for i := range n {
+		n[i] /= 1000
 	}
-	return out
+	return n
 }
 
 func TestFigure(t *testing.T) {
@@ -20,10 +20,14 @@ func TestFigure(t *testing.T) {
 		f           figure
 		target, met string
 	}{
-		{"every round is fast enough", figure{ours: ms(1, 9, 3), below: 10 * time.Millisecond}, "below 10 ms", "yes"},
-		{"one round is not", figure{ours: ms(1, 10, 3), below: 10 * time.Millisecond}, "below 10 ms", "**no**"},
+		{"every round is fast enough", figure{ours: ms(1, 9, 3), below: 0.01}, "below 10 ms", "yes"},
+		{"one round is not", figure{ours: ms(1, 10, 3), below: 0.01}, "below 10 ms", "**no**"},
 		{"the medians compare well", figure{ours: ms(1, 90, 4), bare: ms(2, 2, 50), times: 2}, "at most 2 times", "yes"},
 		{"the medians do not", figure{ours: ms(1, 90, 5), bare: ms(2, 2, 50), times: 2}, "at most 2 times", "**no**"},
+		{"as many a second", figure{unit: perSecond, ours: []float64{1, 5, 9}, bare: []float64{2, 5, 6}, least: 1}, "at least 1 times", "yes"},
+		{"fewer a second", figure{unit: perSecond, ours: []float64{9, 4, 1}, bare: []float64{5, 5, 5}, least: 1}, "at least 1 times", "**no**"},
+		{"small enough", figure{unit: bytes, ours: []float64{399, 1}, below: 400}, "below 400 bytes", "yes"},
+		{"too large", figure{unit: bytes, ours: []float64{400, 1}, below: 400}, "below 400 bytes", "**no**"},
 		{"no target", figure{ours: ms(1)}, "-", "-"},
 	}
 	for _, c := range cases {
@@ -32,6 +36,26 @@ func TestFigure(t *testing.T) {
 				t.Errorf("target %q met %q, want %q %q", c.f.target(), c.f.met(), c.target, c.met)
 			}
 		})
+	}
+}
+
+func TestUnits(t *testing.T) {
+	for _, c := range []struct {
+		u     unit
+		want  string
+		worst float64
+	}{
+		{seconds, "2.5 s", 2.5}, {perSecond, "2/s", 1}, {bytes, "2 bytes", 2.5}, {ofCore, "250.0 % of a core", 2.5},
+	} {
+		if got := c.u.write(2.5); got != c.want {
+			t.Errorf("2.5 in unit %d is written %q, want %q", c.u, got, c.want)
+		}
+		if got := c.u.worst([]float64{1, 2.5, 2}); got != c.worst {
+			t.Errorf("the worst in unit %d is %v, want %v", c.u, got, c.worst)
+		}
+	}
+	if got := rates(10, []float64{2, 5}); !slices.Equal(got, []float64{5, 2}) {
+		t.Errorf("10 things in 2 s and in 5 s: %v a second", got)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 
 // printWatch is the whole of a process that watches etcd from outside: a line
 // for each answer, with its time, its revision, and the number of blocks of
-// partitions put. A process of its own is not held up by what the brokers in
+// partitions and records of topics put. A process of its own is not held up by what the brokers in
 // this one do.
 func printWatch(ctx context.Context, addr string) error {
 	client, err := etcdstore.Dial(etcdstore.Config{Endpoints: []string{addr}})
@@ -35,7 +35,7 @@ func printWatch(ctx context.Context, addr string) error {
 		for _, ev := range r.Events {
 			rev = ev.Kv.ModRevision
 			if key := string(ev.Kv.Key); ev.IsCreate() || ev.IsModify() {
-				if strings.Contains(key, "/partitions/") || strings.HasPrefix(key, bareBlocks) {
+				if strings.Contains(key, "/partitions/") || strings.Contains(key, "/topics/") || strings.HasPrefix(key, bareBlocks) {
 					blocks++
 				}
 			}

@@ -69,16 +69,31 @@ func newWorld(ctx context.Context, b *bench, daemons int) (w *world, err error) 
 	w.store = etcdstore.New(w.client)
 	w.watch()
 	for i := range daemons {
-		id := string(rune('a' + i))
-		if w.daemons[id], err = b.start(id, "serve", "--id", id, "--cluster", clusterName,
-			"--etcd-endpoints", w.addr, "--listen", "127.0.0.1:0", "--lease-ttl", leaseTTL.String()); err != nil {
-			return nil, err
-		}
-		if err = w.dial(ctx, id); err != nil {
+		if err = w.startDaemon(ctx, string(rune('a'+i))); err != nil {
 			return nil, err
 		}
 	}
 	return w, nil
+}
+
+// startDaemon returns when the daemon stands as a candidate, which it does once
+// it has read everything, and connects to it.
+func (w *world) startDaemon(ctx context.Context, id string) (err error) {
+	w.daemons[id], err = w.b.start(id, "serve", "--id", id, "--cluster", clusterName,
+		"--etcd-endpoints", w.addr, "--listen", "127.0.0.1:0", "--lease-ttl", leaseTTL.String())
+	if err != nil {
+		return err
+	}
+	return w.dial(ctx, id)
+}
+
+// endDaemon kills a daemon, and returns when etcd has forgotten it.
+func (w *world) endDaemon(ctx context.Context, id string) error {
+	_ = w.conns[id].Close()
+	w.daemons[id].kill()
+	delete(w.conns, id)
+	delete(w.daemons, id)
+	return w.await(ctx, "the end of daemon "+id, func(im *cluster.Image) bool { return endpointOf(im, id) == "" })
 }
 
 // watch feeds the observer.
@@ -160,34 +175,63 @@ func (w *world) active(ctx context.Context) (id string, epoch cluster.Epoch, err
 	return id, epoch, err
 }
 
-// createTopics makes topics of the same size, and returns when etcd has them.
-func (w *world) createTopics(ctx context.Context, topics, partitions, replicas int) error {
-	id, _, err := w.active(ctx)
+// topicsOf are new topics of the same size with three replicas. A block size of
+// 0 is the default.
+func topicsOf(topics, partitions, blockSize int) []*pb.NewTopic {
+	out := make([]*pb.NewTopic, topics)
+	for n := range out {
+		out[n] = &pb.NewTopic{
+			Name: fmt.Sprintf("topic-%d", n+1), Partitions: int32(partitions), ReplicationFactor: 3, BlockSize: int32(blockSize),
+		}
+	}
+	return out
+}
+
+// createTopics makes topics one after the other, and returns when etcd has
+// them.
+func (w *world) createTopics(ctx context.Context, topics []*pb.NewTopic) error {
+	admin, err := w.admin(ctx)
 	if err != nil {
 		return err
 	}
-	admin := pb.NewAdminServiceClient(w.conns[id])
-	for { // until the active has seen all brokers too
-		resp, err := admin.ListBrokers(ctx, &pb.ListBrokersRequest{})
-		if err == nil && len(resp.GetBrokers()) == len(w.nodes) {
-			break
-		}
-		if err := pause(ctx, 10*time.Millisecond); err != nil {
-			return fmt.Errorf("create topics: %w", err)
+	for _, t := range topics {
+		if err := create(ctx, admin, t); err != nil {
+			return err
 		}
 	}
-	for n := range topics {
-		resp, err := admin.CreateTopics(ctx, &pb.CreateTopicsRequest{Topics: []*pb.NewTopic{{
-			Name: fmt.Sprintf("topic-%d", n+1), Partitions: int32(partitions), ReplicationFactor: int32(replicas),
-		}}})
-		if err != nil {
-			return fmt.Errorf("create topics: %w", err)
+	return w.await(ctx, "the topics", func(im *cluster.Image) bool { return len(im.Topics) == len(topics) })
+}
+
+// admin is the active daemon, once it has seen all brokers.
+func (w *world) admin(ctx context.Context) (pb.AdminServiceClient, error) {
+	id, _, err := w.active(ctx)
+	if err != nil {
+		return nil, err
+	}
+	admin := pb.NewAdminServiceClient(w.conns[id])
+	for {
+		resp, err := admin.ListBrokers(ctx, &pb.ListBrokersRequest{})
+		if err == nil && len(resp.GetBrokers()) == len(w.nodes) {
+			return admin, nil
 		}
-		if r := resp.GetResults()[0]; r.GetError() != "" {
+		if err := pause(ctx, 10*time.Millisecond); err != nil {
+			return nil, fmt.Errorf("wait for the active daemon to see all brokers: %w", err)
+		}
+	}
+}
+
+// create makes topics in one request.
+func create(ctx context.Context, admin pb.AdminServiceClient, topics ...*pb.NewTopic) error {
+	resp, err := admin.CreateTopics(ctx, &pb.CreateTopicsRequest{Topics: topics})
+	if err != nil {
+		return fmt.Errorf("create topics: %w", err)
+	}
+	for _, r := range resp.GetResults() {
+		if r.GetError() != "" {
 			return fmt.Errorf("create topic %s: %s: %s", r.GetName(), r.GetError(), r.GetMessage())
 		}
 	}
-	return w.await(ctx, "the topics", func(im *cluster.Image) bool { return len(im.Topics) == topics })
+	return nil
 }
 
 // observer keeps an image of what etcd holds, as seen from outside.
