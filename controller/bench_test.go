@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -22,12 +23,14 @@ var keys = cluster.KeysOf("test")
 // the test says so: in run everything but what is held, in the order in which
 // it was asked for.
 type bench struct {
-	t     testing.TB
-	m     *memstore.Model
-	l     *Loop
-	now   time.Duration
-	blind bool              // the watch brings nothing
-	held  func(Action) bool // not done by run
+	t       testing.TB
+	m       *memstore.Model
+	l       *Loop
+	now     time.Duration
+	blind   bool                              // the watch brings nothing
+	held    func(Action) bool                 // not done by run
+	deaf    map[cluster.BrokerID]bool         // brokers that refuse streams
+	streams map[cluster.BrokerID]rpc.StreamID // the newest of each
 
 	waiting []Action
 	asked   int64 // requests so far
@@ -69,6 +72,7 @@ func newIdleBench(t testing.TB, id string) *bench {
 	random := rand.New(rand.NewPCG(1, 2))
 	return &bench{
 		t: t, m: memstore.NewModel(), now: time.Hour, answers: map[int64]rpc.Answer{}, held: nothing,
+		deaf: map[cluster.BrokerID]bool{}, streams: map[cluster.BrokerID]rpc.StreamID{},
 		l: NewLoop(LoopConfig{
 			Keys: keys, Rand: random, Strict: true,
 			Election: election.Config{
@@ -179,7 +183,11 @@ func (b *bench) elect(a election.Action) election.Event {
 func (b *bench) push(a rpc.PushAction) Event {
 	switch a := a.(type) {
 	case rpc.Dial:
-		return Pushed{rpc.Opened{Stream: a.Stream, Hello: &pb.Hello{}}}
+		if b.deaf[a.Stream.Broker] {
+			return Pushed{rpc.Closed{Stream: a.Stream, Err: errors.New("refused")}}
+		}
+		b.streams[a.Stream.Broker] = a.Stream
+		return Pushed{rpc.Opened{Stream: a.Stream, Hello: &pb.Hello{BrokerId: int32(a.Stream.Broker)}}}
 	case rpc.Hangup:
 		return Pushed{rpc.Closed{Stream: a.Stream}}
 	case rpc.Send:

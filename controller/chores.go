@@ -24,12 +24,12 @@ const maxGuarded = 100
 // choresDue reports whether there is something to write that no request has
 // asked for, beside the agenda.
 func (l *Loop) choresDue() bool {
-	return len(l.machine.Topics()) > 0 || len(l.pusher.Confirmed()) > 0 || l.sweeping != 0
+	return len(l.machine.Topics()) > 0 || len(l.pusher.Confirmed()) > 0 || l.sweeping != 0 || l.marksDue()
 }
 
 // doChores deletes the topics that are marked, makes the partitions that are
-// wanted, takes those brokers out of tombstones that have confirmed, and
-// deletes hidden blocks.
+// wanted, marks brokers that do not answer, takes those brokers out of
+// tombstones that have confirmed, and deletes hidden blocks.
 func (d *draft) doChores() {
 	for n, t := range d.l.machine.Topics() {
 		if n == maxChores || d.writes >= maxWrites {
@@ -41,6 +41,7 @@ func (d *draft) doChores() {
 			d.completeTopic(t, -int64(n+1))
 		}
 	}
+	d.markBrokers()
 	d.shrinkTombstones()
 	d.sweep()
 }

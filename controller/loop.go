@@ -27,6 +27,9 @@ type LoopConfig struct {
 	Election election.Config
 	Rand     *rand.Rand // topic ids, the first replica of new topics
 	Limits   Limits
+	// Unreachable is for how long a live broker must have answered on no stream
+	// of commands to be marked as unreachable; 0 means rpc.UnreachableAfter.
+	Unreachable time.Duration
 	// Strict panics over a bug that is otherwise counted. For tests.
 	Strict bool
 	// TakenOut removes safety parts. Tests of this module use it to show that
@@ -80,6 +83,7 @@ type Loop struct {
 	healing    map[string]bool // the keys that are being read
 	vouched    store.Rev       // of the last list that the image agreed with, at first of the claim
 	sweeping   store.Rev       // hidden blocks up to it are to be deleted; 0: none
+	reach      reach
 
 	Stats Stats
 }
@@ -94,10 +98,15 @@ type Stats struct {
 	Illegal     int64 // writes that no rule may make, not written
 	Swept       int64 // partitions that the agenda had wrong at the begin of a term: bugs
 	Disbelieved int64 // times that a broker claimed a higher epoch than etcd holds
+	Unreachable int64 // times that a broker was marked as unreachable
+	CutOff      int64 // terms given up because most brokers did not answer
 }
 
 // NewLoop is a daemon that has seen nothing yet.
 func NewLoop(cfg LoopConfig) *Loop {
+	if cfg.Unreachable == 0 {
+		cfg.Unreachable = rpc.UnreachableAfter
+	}
 	im := cluster.NewImage(cfg.Keys)
 	pusher := rpc.NewPusher(cfg.Election.Self.GetId())
 	pusher.TakenOut = cfg.TakenOut.Push
@@ -158,7 +167,7 @@ func (l *Loop) Wake() time.Duration {
 	if !l.active {
 		return next
 	}
-	next = min(next, l.pusher.Wake(l.now))
+	next = min(next, l.pusher.Wake(l.now), l.reach.next)
 	if l.pause > l.now {
 		next = min(next, l.pause)
 	}
@@ -188,6 +197,9 @@ func (l *Loop) Step(now election.Now, events ...Event) []Action {
 	if l.resigner != 0 && !l.candidate.Holding() {
 		out = append(out, Answer{l.resigner, rpc.Answer{Response: l.resigned}})
 		l.resigner = 0
+	}
+	if l.active {
+		out = l.lookAround(now, out)
 	}
 	if l.active {
 		out = l.advance(now.Mono, out)
@@ -251,6 +263,7 @@ func (l *Loop) observe(b store.Batch) {
 	l.machine.Observe(events)
 	l.pusher.Observe(events)
 	l.feed.Observe(l.im, events)
+	l.noteCutOff(events)
 }
 
 // compare looks whether the watch has missed something, with a list that the
@@ -296,8 +309,13 @@ func (l *Loop) heal(f Fetched) {
 	for _, k := range keys {
 		delete(l.healing, k)
 	}
-	l.Stats.Healed += int64(len(keys))
-	l.observe(cluster.Heal(keys, read))
+	batch := cluster.Heal(keys, read)
+	for _, c := range batch.Changes {
+		if mod := l.im.ModRev(c.KV.Key); c.Deleted && mod != 0 || !c.Deleted && mod < c.KV.ModRev {
+			l.Stats.Healed++
+		}
+	}
+	l.observe(batch)
 }
 
 // elect acts on the begin and the end of terms, and passes the rest on.
@@ -311,6 +329,7 @@ func (l *Loop) elect(actions []election.Action, out []Action) []Action {
 			l.answered, l.unanswered = 0, 0
 			l.pusher.Begin(a.Claim)
 			l.vouched, l.sweeping = a.Claim.Rev, 0
+			l.reach.next, l.reach.marks = 0, nil
 			if len(l.im.HiddenBlocks()) > 0 {
 				out = append(out, List{})
 			}
@@ -387,13 +406,16 @@ func (l *Loop) deposed(now time.Duration) []Action {
 func (l *Loop) push(actions []rpc.PushAction, out []Action) []Action {
 	l.machine.Review(l.pusher.OfflineChanged())
 	for _, a := range actions {
-		if _, ok := a.(rpc.Doubt); ok {
+		switch a := a.(type) {
+		case rpc.Doubt:
 			l.Stats.Disbelieved++
 			k := l.im.Keys
 			out = append(out, Elect{election.Probe{Keys: []string{k.Controller(), k.ControllerEpoch()}, Sent: l.now}})
-			continue
+		case rpc.Reread:
+			out = l.fetch([]string{l.im.Keys.Broker(a.Broker)}, out)
+		default:
+			out = append(out, Push{a})
 		}
-		out = append(out, Push{a})
 	}
 	return out
 }

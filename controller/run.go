@@ -58,6 +58,9 @@ type Config struct {
 	Compare time.Duration
 	// Limits of what is created. nil: DefaultLimits.
 	Limits *Limits
+	// Unreachable is for how long a live broker must have answered on no stream
+	// of commands to be marked as unreachable; 0 means rpc.UnreachableAfter.
+	Unreachable time.Duration
 	// DialOptions are for the connections to brokers; none means plain text.
 	DialOptions []grpc.DialOption
 	Logger      *slog.Logger
@@ -178,9 +181,10 @@ func New(cfg Config) (*Controller, error) {
 			Version: cfg.Version, TTL: cfg.LeaseTTL, ClusterUUID: newUUID(), Rand: random,
 			Strategy: cfg.Strategy,
 		},
-		Rand:     random,
-		Limits:   *cfg.Limits,
-		TakenOut: cfg.TakenOut,
+		Rand:        random,
+		Limits:      *cfg.Limits,
+		Unreachable: cfg.Unreachable,
+		TakenOut:    cfg.TakenOut,
 	})
 	return c, nil
 }
@@ -327,7 +331,7 @@ func (c *Controller) do(ctx context.Context, a Action) {
 			return ReadBack{Chunk: a.Chunk, Read: read, Err: err}
 		})
 	case Fetch:
-		c.log.Warn("the watch has missed changes, healing", "keys", a.Keys)
+		c.log.Warn("the watch may have missed changes, reading", "keys", a.Keys)
 		c.call(ctx, func(ctx context.Context) Event {
 			read, err := c.cfg.Store.Get(ctx, a.Keys...)
 			return Fetched{Keys: a.Keys, Read: read, Err: err}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/controllerd/controllerd/cluster"
 	"github.com/controllerd/controllerd/rpc"
 	"github.com/controllerd/controllerd/statemachine"
 )
@@ -28,7 +29,8 @@ func (l *Loop) View() rpc.View {
 		Counters: map[string]int64{
 			"terms_won": l.Stats.Terms, "transactions_committed": l.Stats.Committed, "guards_failed": l.Stats.GuardFailed,
 			"keys_healed": l.Stats.Healed, "hidden_blocks_deleted": l.Stats.Hidden, "illegal_writes": l.Stats.Illegal, "agenda_corrected": l.Stats.Swept,
-			"brokers_disbelieved": l.Stats.Disbelieved, "states_sent": push.Sent, "states_applied": push.Applied,
+			"brokers_disbelieved": l.Stats.Disbelieved,
+			"brokers_unreachable": l.Stats.Unreachable, "terms_cut_off": l.Stats.CutOff, "states_sent": push.Sent, "states_applied": push.Applied,
 			"states_already": push.Already, "states_failed": push.Failed, "commands_refused": push.Refused,
 			"full_syncs": push.FullSyncs, "streams_resumed": push.Resumed, "digests_mismatched": push.Mismatched,
 			"replicas_went_offline": push.WentOffline, "replicas_found_stray": push.Strays,
@@ -36,6 +38,7 @@ func (l *Loop) View() rpc.View {
 	}
 	if l.active {
 		v.Claim, v.Pending = l.claim, l.pusher.Pending()
+		v.Contacts = func() map[cluster.BrokerID]rpc.Contact { return l.pusher.Contacts(l.im) }
 	}
 	return v
 }
@@ -61,6 +64,7 @@ func (l *Loop) problems() []string {
 			out = append(out, fmt.Sprintf("another daemon at %s has the same id %s", c.GetEndpoint(), c.GetId()))
 		}
 	}
+	out = append(out, some(l.unreachable(), "such brokers")...)
 	if l.active {
 		blocked := l.pusher.Problems()
 		var brokers []string

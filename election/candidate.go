@@ -389,10 +389,15 @@ func (c *Candidate) leaveTo(im *cluster.Image) time.Duration {
 		return patience
 	case r.GetSuccessor() != "":
 		return courtesy
-	case r.GetNonce() == c.cfg.Self.GetNonce() && r.GetEndCause() == pb.EndCause_END_CAUSE_RESIGNED:
+	case r.GetNonce() == c.cfg.Self.GetNonce() && gaveWay(r.GetEndCause()):
 		return courtesy
 	}
 	return 0
+}
+
+// gaveWay reports whether a term was ended for somebody else to follow.
+func gaveWay(cause pb.EndCause) bool {
+	return cause == pb.EndCause_END_CAUSE_RESIGNED || cause == pb.EndCause_END_CAUSE_CUT_OFF
 }
 
 func (c *Candidate) hasRivals(im *cluster.Image) bool {

@@ -141,6 +141,8 @@ func (h *hub) note(actions []PushAction) {
 			h.done = append(h.done, fmt.Sprintf("dial %d at %s", a.Stream.Broker, a.Address))
 		case Hangup:
 			h.done = append(h.done, fmt.Sprintf("hangup %d", a.Stream.Broker))
+		case Reread:
+			h.done = append(h.done, fmt.Sprintf("reread %d", a.Broker))
 		case Doubt:
 			h.done = append(h.done, fmt.Sprintf("doubt %d knows %d", a.Broker, a.Epoch))
 		case Send:

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -58,10 +59,15 @@ type Doubt struct {
 	Epoch  cluster.Epoch
 }
 
+// Reread says that something else than the broker answers at its address: read
+// its registration from etcd, in case the watch has missed a change.
+type Reread struct{ Broker cluster.BrokerID }
+
 func (Dial) pushAction()   {}
 func (Send) pushAction()   {}
 func (Hangup) pushAction() {}
 func (Doubt) pushAction()  {}
+func (Reread) pushAction() {}
 
 // PushEvent is what a stream reports.
 type PushEvent interface{ pushEvent() }
@@ -179,8 +185,12 @@ func (p *Pusher) Observe(events []cluster.Event) {
 			if p.removals.topics[ev.ID.Topic] == nil {
 				p.forgotten = max(p.forgotten, ev.Rev)
 			}
-		case cluster.BrokerUp, cluster.BrokerDown, cluster.BrokerRestarted, cluster.BrokerChanged:
+		case cluster.BrokerUp, cluster.BrokerDown, cluster.BrokerRestarted:
 			p.brokers++
+		case cluster.BrokerChanged:
+			if readdressed(ev.Old.Record, ev.New.Record) {
+				p.brokers++
+			}
 		case cluster.TombstoneAdded:
 			p.buried(ev.Tombstone, ev.Rev)
 		case cluster.TombstoneChanged:
@@ -246,7 +256,7 @@ func (p *Pusher) drop(t *target, out []PushAction) []PushAction {
 // Step sends a slice of what is due; More says whether there is another. The
 // image must show that the claim holds.
 func (p *Pusher) Step(now time.Duration, im *cluster.Image) []PushAction {
-	out := p.follow(im, nil)
+	out := p.follow(now, im, nil)
 	p.more = false
 	for built, idle := 0, 0; idle < len(p.order); p.turn++ {
 		if built >= maxSlice {
@@ -268,25 +278,35 @@ func (p *Pusher) More() bool { return p.more }
 
 // follow keeps one target per live incarnation. A changed address is followed
 // too.
-func (p *Pusher) follow(im *cluster.Image, out []PushAction) []PushAction {
+func (p *Pusher) follow(now time.Duration, im *cluster.Image, out []PushAction) []PushAction {
 	if p.followed == p.brokers {
 		return out
 	}
 	p.followed = p.brokers
+	moved := map[cluster.BrokerID]*target{}
 	kept := map[cluster.BrokerID]replicas{}
 	for _, t := range p.order {
 		b := im.Brokers[t.id]
 		if b == nil || b.Epoch != t.epoch || b.Record.GetControlAddress() != t.address {
 			if b != nil && b.Epoch == t.epoch {
+				moved[t.id] = t
 				kept[t.id], t.replicas = t.replicas, replicas{}
 			}
 			out = p.drop(t, out)
 		}
 	}
 	for _, b := range im.SortedBrokers() {
-		if p.targets[b.ID] == nil && b.Record.GetControlAddress() != "" {
-			p.targets[b.ID] = &target{id: b.ID, epoch: b.Epoch, address: b.Record.GetControlAddress(), scope: b.Record.GetMetadataScope(), replicas: kept[b.ID]}
+		if p.targets[b.ID] != nil || b.Record.GetControlAddress() == "" {
+			continue
 		}
+		t := &target{
+			id: b.ID, epoch: b.Epoch, address: b.Record.GetControlAddress(), scope: b.Record.GetMetadataScope(),
+			replicas: kept[b.ID], silentSince: now,
+		}
+		if was := moved[b.ID]; was != nil && !was.answers {
+			t.silentSince = was.silentSince
+		}
+		p.targets[b.ID] = t
 	}
 	p.order = slices.SortedFunc(maps.Values(p.targets), func(a, b *target) int { return cmp.Compare(a.id, b.id) })
 	return out
@@ -298,6 +318,9 @@ func (p *Pusher) Take(now time.Duration, ev PushEvent) []PushAction {
 	switch ev := ev.(type) {
 	case Opened:
 		if t := p.of(ev.Stream); t != nil {
+			if id := cluster.BrokerID(ev.Hello.GetBrokerId()); id != t.id {
+				return p.stranger(now, t, fmt.Sprintf("at %s answers broker %d", t.address, id), nil)
+			}
 			t.opened(now, ev.Hello)
 			p.introduce(now, t, ev.Hello)
 			return p.heard(t, cluster.Epoch(ev.Hello.GetControllerEpoch()), nil)
@@ -336,7 +359,7 @@ func (p *Pusher) heard(t *target, e cluster.Epoch, out []PushAction) []PushActio
 func (p *Pusher) received(now time.Duration, t *target, r *pb.CommandsResponse) []PushAction {
 	switch r := r.GetResponse().(type) {
 	case *pb.CommandsResponse_Pong:
-		t.pong = now
+		t.pong, t.answers = now, true
 		p.checkDigest(now, t, r.Pong)
 	case *pb.CommandsResponse_Ack:
 		return p.acked(now, t, r.Ack)
@@ -355,18 +378,24 @@ func (p *Pusher) acked(now time.Duration, t *target, ack *pb.CommandAck) []PushA
 		return nil
 	}
 	t.unacked--
-	var out []PushAction
-	switch ack.GetRefusal() {
-	case pb.Refusal_REFUSAL_UNSPECIFIED:
-		t.again, t.problem = 0, ""
+	refusal := ack.GetRefusal()
+	if refusal == pb.Refusal_REFUSAL_UNSPECIFIED {
+		t.again, t.problem, t.answers = 0, "", true
 		return nil
+	}
+	p.Stats.Refused++
+	var out []PushAction
+	switch refusal {
+	case pb.Refusal_REFUSAL_WRONG_BROKER, pb.Refusal_REFUSAL_INCONSISTENT_CLUSTER_ID:
+		return p.stranger(now, t, refusal.String(), out)
+	case pb.Refusal_REFUSAL_STALE_BROKER_EPOCH:
+		out = append(out, Reread{t.id})
 	case pb.Refusal_REFUSAL_STALE_CONTROLLER_EPOCH:
 		// If etcd does not agree, this broker is wrong: it is left alone for
 		// longer and longer.
 		out = p.heard(t, cluster.Epoch(ack.GetControllerEpoch()), out)
 	}
-	p.Stats.Refused++
-	t.problem = ack.GetRefusal().String()
+	t.problem, t.answers = refusal.String(), true
 	t.restart(now)
 	return out
 }

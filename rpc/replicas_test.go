@@ -335,7 +335,7 @@ func TestAddingReplicaIsNew(t *testing.T) {
 		h.step()
 		h.opens(id)
 		h.step()
-		h.hears(id, "live "+string(rune('0'+id)), want, "meta a/0@4")
+		h.hears(id, "live "+string(rune('0'+id)), "meta a/0@4", want)
 	}
 }
 

@@ -16,12 +16,13 @@ const progressInterval = 100 * time.Millisecond
 // says that an earlier one has ended, if that can be believed, or else at the
 // beginning.
 func (p *Pusher) beginSync(im *cluster.Image, t *target) {
-	t.began, t.begins, t.cursor = true, true, 0
+	t.began, t.begins, t.cursor, t.sync = true, true, 0, 0
 	if w := p.believable(im, t.resume); w != 0 {
 		t.cursor = p.changes.upTo(w)
 		p.Stats.Resumed++
 	} else {
 		t.fullSince, t.syncedChunks = im.Rev, 0
+		t.sync = p.changes.last
 		p.Stats.FullSyncs++
 	}
 	t.resume = nil

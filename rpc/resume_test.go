@@ -66,7 +66,7 @@ func (h *hub) again(from *pb.ResumePoint) {
 }
 
 func TestResume(t *testing.T) {
-	all := []string{"live 1", "lai a/0@0 a/1@0", "meta a/0@0 a/1@0"}
+	all := []string{"live 1", "meta a/0@0 a/1@0", "lai a/0@0 a/1@0"}
 	for name, c := range map[string]struct {
 		change func(h *hub, from *pb.ResumePoint)
 		want   []string
@@ -154,7 +154,7 @@ func TestDigestMismatch(t *testing.T) {
 	pong(d.Sum)
 	h.hears(1)
 	pong(d.Sum + 1)
-	h.hears(1, "live 1", "lai a/0@0! a/1@0!", "meta a/0@0! a/1@0!")
+	h.hears(1, "live 1", "meta a/0@0! a/1@0!", "lai a/0@0! a/1@0!")
 	pong(d.Sum + 1)
 	h.hears(1)
 	if h.p.Stats.Mismatched != 1 {

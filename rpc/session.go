@@ -45,7 +45,7 @@ func DecideRegister(v View, r *pb.RegisterRequest, lease store.LeaseID, nowMs in
 	case node != nil && !r.GetFirst() && node.Record.GetNonce() != "" && node.Record.GetNonce() != r.GetNonce():
 		return Registration{Err: Error(cluster.Replaced, nil, "a newer process of node %s has registered as broker %d", r.GetNodeUuid(), id)}
 	case have != nil && have.Record.GetNonce() == r.GetNonce() && r.GetAddressVersion() > have.Record.GetAddressVersion():
-		return Registration{Txn: readdress(im, have, r)}
+		return Registration{Txn: newAddresses(im, have, r)}
 	case have != nil && have.Record.GetNonce() == r.GetNonce():
 		return Registration{Done: have}
 	case node == nil && im.ModRev(im.Keys.Node(id)) != 0:
@@ -94,9 +94,9 @@ func createBroker(im *cluster.Image, id cluster.BrokerID, r *pb.RegisterRequest,
 	}
 }
 
-// readdress writes the new addresses of a process into its key, beside what the
+// newAddresses writes the new addresses of a process into its key, beside what the
 // active has written there.
-func readdress(im *cluster.Image, have *cluster.Broker, r *pb.RegisterRequest) store.Txn {
+func newAddresses(im *cluster.Image, have *cluster.Broker, r *pb.RegisterRequest) store.Txn {
 	record := proto.Clone(have.Record).(*pb.BrokerRecord)
 	record.ControlAddress, record.Endpoints, record.DeathProbe = r.GetControlAddress(), r.GetEndpoints(), r.GetDeathProbe()
 	record.AddressVersion = r.GetAddressVersion()

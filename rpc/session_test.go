@@ -221,7 +221,7 @@ func TestRegisterIsGuarded(t *testing.T) {
 		{"take-over: the node was given away", func(o *office) { o.mustRegister(process("n", "p1", true)) }, process("n", "p2", true), func(o *office) {
 			o.hand(store.Put(keys.Node(1), cluster.Encode(&pb.NodeRecord{NodeUuid: "m"})))
 		}},
-		{"new addresses: the active has marked the broker", func(o *office) { o.mustRegister(process("n", "p1", true)) }, readdressed(1, "new:1"), func(o *office) {
+		{"new addresses: the active has marked the broker", func(o *office) { o.mustRegister(process("n", "p1", true)) }, movedTo(1, "new:1"), func(o *office) {
 			r := proto.Clone(o.im.Brokers[1].Record).(*pb.BrokerRecord)
 			r.Unreachable = true
 			o.hand(store.PutKeepLease(keys.Broker(1), cluster.Encode(r)))
@@ -245,8 +245,8 @@ func TestRegisterIsGuarded(t *testing.T) {
 	}
 }
 
-// readdressed is a process with other addresses.
-func readdressed(version int64, address string) *pb.RegisterRequest {
+// movedTo is a process with other addresses.
+func movedTo(version int64, address string) *pb.RegisterRequest {
 	r := process("n", "p1", false)
 	r.AddressVersion, r.ControlAddress = version, address
 	r.Endpoints = []*pb.Endpoint{{Listener: "data", Address: address}}
@@ -261,7 +261,7 @@ func TestRegisterNewAddresses(t *testing.T) {
 	marked := proto.Clone(old.Record).(*pb.BrokerRecord)
 	marked.Unreachable, marked.State = true, pb.BrokerState_BROKER_STATE_DRAINING
 	o.hand(store.PutKeepLease(keys.Broker(1), cluster.Encode(marked)))
-	b, steps, err := o.register(readdressed(2, "new:1"))
+	b, steps, err := o.register(movedTo(2, "new:1"))
 	if err != nil || steps != 1 {
 		t.Fatal(steps, err)
 	}
@@ -272,7 +272,7 @@ func TestRegisterNewAddresses(t *testing.T) {
 		t.Errorf("broker %+v, want %v of epoch %d on lease %x", b, want, old.Epoch, old.Lease)
 	}
 	before := o.m.Rev()
-	for _, late := range []*pb.RegisterRequest{readdressed(2, "new:1"), readdressed(1, "late:1"), process("n", "p1", true)} {
+	for _, late := range []*pb.RegisterRequest{movedTo(2, "new:1"), movedTo(1, "late:1"), process("n", "p1", true)} {
 		if b, _, err := o.register(late); err != nil || b.Record.GetControlAddress() != "new:1" || o.m.Rev() != before {
 			t.Errorf("version %d after 2: %v, %v", late.GetAddressVersion(), b.Record, err)
 		}
@@ -282,7 +282,7 @@ func TestRegisterNewAddresses(t *testing.T) {
 	if o.im.Brokers[1] != nil {
 		t.Error("the key is on no lease any more")
 	}
-	if b := o.mustRegister(readdressed(2, "new:1")); b.Record.GetAddressVersion() != 2 || b.Draining() {
+	if b := o.mustRegister(movedTo(2, "new:1")); b.Record.GetAddressVersion() != 2 || b.Draining() {
 		t.Errorf("a new session begins with %v", b.Record)
 	}
 }

@@ -39,10 +39,14 @@ type target struct {
 	ping     time.Duration // sent last
 	pong     time.Duration // heard last
 
+	answers     bool          // on the open stream
+	silentSince time.Duration // unless it answers
+
 	pending map[cluster.PartitionID]sent // result not known
 	retries map[cluster.PartitionID]*retry
 
 	resume   *pb.ResumePoint // what the broker said in its hello, until the stream begins
+	sync     int64           // up to there in the change list it is told everything
 	began    bool            // the cursor is set
 	begins   bool            // the next word is the first since then
 	told     store.Rev       // the resume point said last
@@ -101,6 +105,9 @@ func (t *target) restart(now time.Duration) {
 }
 
 func (t *target) closed(now time.Duration) {
+	if t.answers {
+		t.answers, t.silentSince = false, now
+	}
 	t.phase, t.pending, t.retries, t.burials = idle, nil, nil, nil
 	t.notBefore = max(t.notBefore, now+backoff(t.again, maxRedial))
 	t.again++
@@ -177,11 +184,7 @@ func (p *Pusher) stepTarget(now time.Duration, im *cluster.Image, t *target, out
 		return append(out, Dial{t.stream, t.address}), 0
 	case open:
 		if now-t.pong >= PingTimeout {
-			t.problem = "ping unanswered"
-			p.closing[t.stream] = true
-			stream := t.stream
-			t.closed(now)
-			return append(out, Hangup{stream}), 0
+			return p.hangUp(now, t, "ping unanswered", out), 0
 		}
 		if now-t.ping >= PingInterval {
 			t.ping = now
@@ -223,7 +226,7 @@ func (p *Pusher) sendDue(now time.Duration, im *cluster.Image, t *target, out []
 	if t.unacked+2 > window { // a chunk takes up to two commands
 		return out, n
 	}
-	c := p.chunkAfter(im, t.cursor)
+	c, sync := p.chunkAfter(im, t.cursor), t.cursor < t.sync
 	t.cursor = c.end
 	n += len(c.states) + len(c.removed)
 	if len(c.states)+len(c.removed) == 0 {
@@ -231,7 +234,11 @@ func (p *Pusher) sendDue(now time.Duration, im *cluster.Image, t *target, out []
 	}
 	behind := p.progress(im, t) // once the whole chunk is accepted
 	m := p.metadataOf(im, t, c)
-	if m == nil {
+	switch {
+	case m == nil:
+		return p.sendHosted(im, t, c, behind, out), n
+	case sync && len(c.hosted(t.id)) > 0: // who is who before what is its own
+		out = p.sendMetadata(im, t, m, nil, out)
 		return p.sendHosted(im, t, c, behind, out), n
 	}
 	out = p.sendHosted(im, t, c, nil, out)

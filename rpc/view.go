@@ -27,6 +27,8 @@ type View struct {
 	Counters map[string]int64 // since the process began
 	Version  string
 	Pending  int // partition states that brokers have yet to confirm
+	// Contacts are the streams to brokers; nil on a standby.
+	Contacts func() map[cluster.BrokerID]Contact
 }
 
 // Core is the daemon behind the services.

@@ -28,6 +28,7 @@ type DaemonConfig struct {
 	LeaseTTL      time.Duration // default: the shortest
 	Strategy      election.Strategy
 	Compare       time.Duration
+	Unreachable   time.Duration
 	Limits        *controller.Limits // default: those of serve
 	Version       string
 	Logger        *slog.Logger
@@ -76,7 +77,7 @@ func StartDaemon(cfg DaemonConfig) (*Daemon, error) {
 	}
 	c, err := controller.New(controller.Config{
 		Store: s, Cluster: cfg.Cluster, ID: cfg.ID, Endpoint: cfg.Advertise, Version: cfg.Version,
-		LeaseTTL: cfg.LeaseTTL, Strategy: cfg.Strategy, Compare: cfg.Compare, Limits: cfg.Limits, Logger: cfg.Logger,
+		LeaseTTL: cfg.LeaseTTL, Strategy: cfg.Strategy, Compare: cfg.Compare, Unreachable: cfg.Unreachable, Limits: cfg.Limits, Logger: cfg.Logger,
 		DialOptions: cfg.DialOptions, TakenOut: cfg.TakenOut,
 	})
 	if err != nil {
