@@ -43,7 +43,10 @@ type TakenOut struct {
 	BlockGuard unfenced.Switch // blocks are written whatever they hold
 	Settled    unfenced.Switch // the next plan does not wait for the image
 	RecordLast unfenced.Switch // the record of a topic does not wait for its blocks
-	Push       rpc.PushTakenOut
+	// MemberEpoch: an ISR gets members that have restarted since their leader saw
+	// them.
+	MemberEpoch unfenced.Switch
+	Push        rpc.PushTakenOut
 }
 
 // Loop is the pure part of one daemon: events in, actions out. It is not safe

@@ -58,7 +58,7 @@ func (l *Loop) makePlan(now time.Duration) bool {
 	}
 	d := &draft{
 		l:       l,
-		term:    statemachine.Term{Epoch: l.claim.Epoch, NowMs: l.wallMs},
+		term:    statemachine.Term{Epoch: l.claim.Epoch, NowMs: l.wallMs, MemberEpoch: l.cfg.TakenOut.MemberEpoch},
 		blocks:  map[cluster.BlockID]*blockDraft{},
 		topics:  map[string]bool{},
 		deleted: map[cluster.TopicID]*unit{},

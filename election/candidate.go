@@ -3,11 +3,13 @@ package election
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 
 	"github.com/controllerd/controllerd/cluster"
 	"github.com/controllerd/controllerd/epoch"
+	"github.com/controllerd/controllerd/internal/unfenced"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 	"github.com/controllerd/controllerd/store"
 )
@@ -52,6 +54,9 @@ type Config struct {
 	ClusterUUID string
 	Rand        *rand.Rand // jitter
 	Strategy    Strategy
+	// Deadline takes out that the seat is given up before the lease can expire;
+	// see package unfenced.
+	Deadline unfenced.Switch
 }
 
 type phase uint8
@@ -110,13 +115,16 @@ func NewCandidate(cfg Config) *Candidate {
 
 // Active is the claim under which this daemon may act now, if it may.
 func (c *Candidate) Active(now time.Duration) (epoch.Claim, bool) {
-	return c.claim, c.phase == active && now < c.keeper.Quiet()
+	return c.claim, c.phase == active && now < c.Quiet()
 }
 
 // Quiet is when the claim must not be acted on any more.
 func (c *Candidate) Quiet() time.Duration {
 	if c.keeper == nil {
 		return 0
+	}
+	if c.cfg.Deadline.IsOpen() {
+		return math.MaxInt64
 	}
 	return c.keeper.Quiet()
 }
@@ -238,7 +246,7 @@ func (c *Candidate) stepNoLease(now Now, im *cluster.Image, out []Action) []Acti
 // tend keeps the lease. It reports false if the lease can not be relied on.
 func (c *Candidate) tend(now Now, im *cluster.Image, oldestWrite time.Duration, out []Action) ([]Action, bool) {
 	k := c.keeper
-	if now.Mono >= k.Quiet() || k.Hung(now.Mono, oldestWrite) {
+	if now.Mono >= c.Quiet() || k.Hung(now.Mono, oldestWrite) {
 		c.doubtful = true // of the next lease
 		return out, false
 	}

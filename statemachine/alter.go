@@ -80,7 +80,7 @@ func (m *Machine) Alter(t Term, sender cluster.BrokerID, senderEpoch cluster.Bro
 	if err := checkForm(p, &next); err != nil {
 		return nil, err
 	}
-	if err := checkMembers(v, p, sender, e); err != nil {
+	if err := checkMembers(v, t, p, sender, e); err != nil {
 		return nil, err
 	}
 	if owed, changed := Next(p, v); changed {
@@ -133,7 +133,7 @@ func checkForm(p, next *cluster.Partition) *Rejection {
 // the incarnation that the leader saw. A draining leader is fit for its own
 // ISR, and so are those who drain with it in there, otherwise it could never
 // let in the one that is to take over.
-func checkMembers(v View, p *cluster.Partition, sender cluster.BrokerID, e *pb.AlterPartitionEntry) *Rejection {
+func checkMembers(v View, t Term, p *cluster.Partition, sender cluster.BrokerID, e *pb.AlterPartitionEntry) *Rejection {
 	stays := func(id cluster.BrokerID) bool {
 		return id == sender || v.Brokers[sender].Draining() && slices.Contains(p.ISR, id)
 	}
@@ -147,7 +147,7 @@ func checkMembers(v View, p *cluster.Partition, sender cluster.BrokerID, e *pb.A
 			return reject(cluster.IneligibleReplica, "the replica on broker %d is offline", id)
 		case b.Draining() && !stays(id):
 			return reject(cluster.IneligibleReplica, "broker %d is draining", id)
-		case saw > 0 && saw != b.Epoch:
+		case saw > 0 && saw != b.Epoch && !t.MemberEpoch.IsOpen():
 			return reject(cluster.IneligibleReplica, "broker %d has epoch %d, the leader saw %d", id, b.Epoch, saw)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/controllerd/controllerd/cluster"
+	"github.com/controllerd/controllerd/internal/unfenced"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 )
 
@@ -61,6 +62,9 @@ type Write struct {
 type Term struct {
 	Epoch cluster.Epoch
 	NowMs int64 // wall clock, Unix milliseconds, for people only
+	// MemberEpoch takes out the check of the broker epochs under which a leader
+	// has seen the members of a new ISR; see package unfenced.
+	MemberEpoch unfenced.Switch
 }
 
 // stamp signs a record that was decided in the term.

@@ -69,6 +69,7 @@ func (w *World) startDaemon(i int) {
 			Self:        &pb.ControllerRecord{Id: d.id, Nonce: d.name, Endpoint: d.endpoint, StartedMs: w.wallMs()},
 			TTL:         w.p.ttl,
 			ClusterUUID: "cluster of " + d.name,
+			Deadline:    w.cfg.Deadline,
 			Rand:        random,
 			Strategy:    w.p.strategy,
 		},
@@ -166,7 +167,12 @@ func (d *simDaemon) step() {
 // it may may have been made before or after it.
 func (d *simDaemon) leave(l *lane, fn func(allowed bool)) {
 	checked := d.w.chance(0.3)
-	d.after(d.w.upTo(200*time.Microsecond), l, func() { fn(checked || d.mayAct()) })
+	d.after(d.w.upTo(200*time.Microsecond), l, func() {
+		if !checked && d.mayAct() {
+			d.checkLease()
+		}
+		fn(checked || d.mayAct())
+	})
 }
 
 func (d *simDaemon) do(a controller.Action) {

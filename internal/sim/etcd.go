@@ -21,11 +21,12 @@ type simEtcd struct {
 	frozen   bool
 	parked   []func()
 	queued   map[string][]func() // wait for the deletion of a key
-	losing   int                 // 1 + the daemon whose watch loses an event, 0: none
+	expired  map[store.LeaseID]bool
+	losing   int // 1 + the daemon whose watch loses an event, 0: none
 }
 
 func newEtcd(w *World) *simEtcd {
-	return &simEtcd{w: w, model: memstore.NewModel(), told: 1, queued: map[string][]func(){}}
+	return &simEtcd{w: w, model: memstore.NewModel(), told: 1, expired: map[store.LeaseID]bool{}, queued: map[string][]func(){}}
 }
 
 // do lets fn work on the model, and tells everybody what it did.
@@ -96,7 +97,11 @@ func (e *simEtcd) expireLater() {
 	e.w.after(at-e.w.now+e.w.upTo(maxExpiryLag), func() {
 		e.arrive(func() {
 			e.expiring = false
-			e.do(func(m *memstore.Model) { m.Expire(e.w.now) })
+			e.do(func(m *memstore.Model) {
+				for _, id := range m.Expire(e.w.now) {
+					e.expired[id] = true
+				}
+			})
 		})
 	})
 }

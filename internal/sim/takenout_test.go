@@ -11,7 +11,7 @@ import (
 )
 
 // within is how many seeds it may take to notice that a safety part is missing.
-const within = 200
+const within = 100
 
 // A safety part that could be missing without anybody noticing is either not
 // needed or not tested.
@@ -34,6 +34,10 @@ func TestTakenOut(t *testing.T) {
 		{"record last", Config{
 			Loop: controller.TakenOut{RecordLast: out}, Faults: []string{"topic expanded", "noise"},
 		}, []error{ErrNotConverged}},
+		{"check of members' broker epochs", Config{
+			Loop: controller.TakenOut{MemberEpoch: out}, Faults: []string{"follower bounced", "broker killed"},
+		}, []error{ErrUnseenMember}},
+		{"deadline", Config{Deadline: out, Faults: []string{"daemon frozen"}}, []error{ErrLateAct}},
 		{"gate", Config{Gate: out}, []error{ErrStaleAccepted, ErrNotConverged}},
 		{"gate's lock", Config{Lock: out}, []error{ErrStaleAccepted, ErrNotConverged}},
 		{"resume point", Config{Loop: controller.TakenOut{Push: rpc.PushTakenOut{ResumePoint: out, Digest: out}}, Faults: forgetful}, []error{ErrNotConverged}},

@@ -34,6 +34,8 @@ type Config struct {
 	Loop controller.TakenOut
 	Gate unfenced.Switch // brokers admit everything
 	Lock unfenced.Switch // a handler starts some time after the admission
+	// Daemons do not give up before their lease can expire.
+	Deadline unfenced.Switch
 	// Trace hears each line as it happens; nil: nobody.
 	Trace func(line string)
 }
