@@ -11,40 +11,104 @@ import (
 // brokers read the one list, each from its own cursor, so that what a slow
 // broker has not heard yet costs nothing, and it hears the newest state only.
 type changeList struct {
-	log  []change
-	at   map[cluster.PartitionID]int64
-	last int64 // the sequence number given last
-	dead int
+	log    []entry
+	topics map[cluster.TopicID]*places
+	recent *places // those used last
+	last   int64   // the sequence number given last
+	size   int     // of what it names
+	dead   int     // entries of what has changed again since, or is gone
 }
 
+// change is what a reader sees.
 type change struct {
-	seq  int64
-	rev  store.Rev // of the change; it never falls along the list
-	id   cluster.PartitionID
-	dead bool // changed again since, or gone
+	seq int64
+	rev store.Rev // of the change; it never falls along the list
+	id  cluster.PartitionID
 }
 
-func newChangeList() *changeList { return &changeList{at: map[cluster.PartitionID]int64{}} }
+// entry is a change as it is kept: there may be millions.
+type entry struct {
+	seq   int64
+	rev   store.Rev
+	topic *places
+	index int32
+}
+
+// places are the newest sequence numbers of a topic's partitions.
+type places struct {
+	id   cluster.TopicID
+	at   []int64 // by index, from allBrokers; 0: not in the list
+	size int     // of them are in the list
+}
+
+func (e *entry) dead() bool { return e.topic.of(e.index) != e.seq }
+
+func (e *entry) change() change {
+	return change{seq: e.seq, rev: e.rev, id: cluster.PartitionID{Topic: e.topic.id, Index: e.index}}
+}
+
+func (t *places) of(index int32) int64 {
+	if i := int(index) - allBrokers; t != nil && i < len(t.at) {
+		return t.at[i]
+	}
+	return 0
+}
+
+func (t *places) set(index int32, seq int64) {
+	i := int(index) - allBrokers
+	if i >= len(t.at) {
+		t.at = append(t.at, make([]int64, i+1-len(t.at))...)
+	}
+	t.at[i] = seq
+}
+
+func newChangeList() *changeList { return &changeList{topics: map[cluster.TopicID]*places{}} }
 
 // touch moves a partition to the end: it has changed at rev.
 func (l *changeList) touch(id cluster.PartitionID, rev store.Rev) {
-	l.remove(id)
+	t := l.find(id.Topic)
+	if t == nil {
+		t = &places{id: id.Topic}
+		l.topics[id.Topic], l.recent = t, t
+	}
+	if t.of(id.Index) == 0 {
+		t.size++
+		l.size++
+	} else {
+		l.dead++
+	}
 	l.last++
-	l.at[id] = l.last
-	l.log = append(l.log, change{seq: l.last, rev: rev, id: id})
+	t.set(id.Index, l.last)
+	l.log = append(l.log, entry{seq: l.last, rev: rev, topic: t, index: id.Index})
+	l.tidy()
 }
 
 // remove takes a partition out.
 func (l *changeList) remove(id cluster.PartitionID) {
-	seq, ok := l.at[id]
-	if !ok {
+	t := l.find(id.Topic)
+	if t.of(id.Index) == 0 {
 		return
 	}
-	delete(l.at, id)
-	l.log[l.index(seq)].dead = true
+	t.set(id.Index, 0)
+	l.size--
 	l.dead++
+	if t.size--; t.size == 0 {
+		delete(l.topics, id.Topic)
+		l.recent = nil
+	}
+	l.tidy()
+}
+
+func (l *changeList) find(id cluster.TopicID) *places {
+	if l.recent == nil || l.recent.id != id {
+		l.recent = l.topics[id]
+	}
+	return l.recent
+}
+
+func (l *changeList) tidy() {
 	if l.dead > 64 && l.dead > len(l.log)/2 {
-		l.log = slices.DeleteFunc(l.log, func(c change) bool { return c.dead })
+		l.log = slices.DeleteFunc(l.log, func(e entry) bool { return e.dead() })
 		l.dead = 0
 	}
 }
@@ -52,8 +116,8 @@ func (l *changeList) remove(id cluster.PartitionID) {
 // revOf is the revision of the last change of a partition, 0 if it is not in
 // the list.
 func (l *changeList) revOf(id cluster.PartitionID) store.Rev {
-	seq, ok := l.at[id]
-	if !ok {
+	seq := l.find(id.Topic).of(id.Index)
+	if seq == 0 {
 		return 0
 	}
 	return l.log[l.index(seq)].rev
@@ -61,8 +125,8 @@ func (l *changeList) revOf(id cluster.PartitionID) store.Rev {
 
 // after visits what changed after the cursor, in order, until visit says no.
 func (l *changeList) after(cursor int64, visit func(change) bool) {
-	for _, c := range l.log[l.index(cursor+1):] {
-		if !c.dead && !visit(c) {
+	for i := l.index(cursor + 1); i < len(l.log); i++ {
+		if e := &l.log[i]; !e.dead() && !visit(e.change()) {
 			return
 		}
 	}
@@ -70,14 +134,14 @@ func (l *changeList) after(cursor int64, visit func(change) bool) {
 
 // index is the position of the first change at or after a sequence number.
 func (l *changeList) index(seq int64) int {
-	i, _ := slices.BinarySearchFunc(l.log, seq, func(c change, s int64) int { return int(c.seq - s) })
+	i, _ := slices.BinarySearchFunc(l.log, seq, func(e entry, s int64) int { return int(e.seq - s) })
 	return i
 }
 
 // upTo is the cursor behind every change up to a revision.
 func (l *changeList) upTo(rev store.Rev) int64 {
-	i, _ := slices.BinarySearchFunc(l.log, rev, func(c change, r store.Rev) int {
-		if c.rev <= r {
+	i, _ := slices.BinarySearchFunc(l.log, rev, func(e entry, r store.Rev) int {
+		if e.rev <= r {
 			return -1
 		}
 		return 1

@@ -89,8 +89,8 @@ func TestChangeListAgainstModel(t *testing.T) {
 				}
 				cursors[i] = at
 			}
-			if len(l.log) > 2*len(model)+66 || len(l.at) != len(model) {
-				t.Fatalf("seed %d: %d entries and %d places for %d partitions", seed, len(l.log), len(l.at), len(model))
+			if len(l.log) > 2*len(model)+66 || l.size != len(model) {
+				t.Fatalf("seed %d: %d entries and %d places for %d partitions", seed, len(l.log), l.size, len(model))
 			}
 		}
 	}

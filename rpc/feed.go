@@ -69,17 +69,17 @@ func (f *Feed) topic(t *cluster.Topic, rev store.Rev) {
 // trim takes out the oldest changes but for so many, and returns the newest of
 // those that it took out.
 func (l *changeList) trim(most int) (seq int64, rev store.Rev) {
-	if len(l.at) <= most {
+	if l.size <= most {
 		return 0, 0
 	}
-	out := len(l.at) - most*9/10 // not for each change anew
-	for _, c := range slices.Clone(l.log) {
+	out := l.size - most*9/10 // not for each change anew
+	for _, e := range slices.Clone(l.log) {
 		if out == 0 {
 			break
 		}
-		if !c.dead {
-			seq, rev = c.seq, c.rev
-			l.remove(c.id)
+		if !e.dead() {
+			seq, rev = e.seq, e.rev
+			l.remove(e.change().id)
 			out--
 		}
 	}

@@ -215,7 +215,7 @@ func TestWatchTooSlow(t *testing.T) {
 	for i := range int32(30) {
 		x.change("a", i, elect(2))
 	}
-	if n := len(x.f.changes.at); n > 10 {
+	if n := x.f.changes.size; n > 10 {
 		t.Errorf("%d changes are remembered", n)
 	}
 	x.catchUp(follows, one)

@@ -683,7 +683,7 @@ func TestPushPending(t *testing.T) {
 	if h.p.Pending() != 0 {
 		t.Errorf("%d pending", h.p.Pending())
 	}
-	if n := len(h.p.changes.at); n != 2 {
+	if n := h.p.changes.size; n != 2 {
 		t.Errorf("the change list holds %d partitions", n)
 	}
 }
