@@ -32,6 +32,7 @@ type outbox struct {
 	acks    []*pb.CommandAck
 	results []*pb.PartitionOutcome
 	at      map[about]int // in results
+	topic   []byte        // of the last result
 	report  report
 	closed  bool // nobody listens any more
 	feed    fencing.Feed
@@ -54,7 +55,8 @@ func (o *outbox) ack(sequence int64, v *fencing.Verdict) {
 }
 
 // result says what became of a state that the stream named. A result of a newer
-// state stands already for an older one.
+// state stands already for an older one. It is sent with the next ack, or when
+// the workers have nothing else to do.
 func (o *outbox) result(s *PartitionState, r pb.PartitionResult, message string) {
 	if o.closed {
 		return
@@ -63,7 +65,7 @@ func (o *outbox) result(s *PartitionState, r pb.PartitionResult, message string)
 		message = message[:maxMessage]
 	}
 	outcome := &pb.PartitionOutcome{
-		TopicId:        slices.Clone(s.Partition.Topic[:]), // s may be gone before it is sent
+		TopicId:        o.topicID(s.Partition.Topic),
 		Partition:      s.Partition.Index,
 		LeaderEpoch:    int32(s.LeaderEpoch),
 		PartitionEpoch: int32(s.PartitionEpoch),
@@ -83,7 +85,15 @@ func (o *outbox) result(s *PartitionState, r pb.PartitionResult, message string)
 		o.feed.Failures += failure(outcome) - failure(o.results[i])
 		o.results[i] = outcome
 	}
-	o.wake()
+}
+
+// topicID are the bytes of an id, the same ones for results of one topic that
+// follow each other.
+func (o *outbox) topicID(id cluster.TopicID) []byte {
+	if len(o.topic) == 0 || cluster.TopicID(o.topic) != id {
+		o.topic = slices.Clone(id[:])
+	}
+	return o.topic
 }
 
 // failure is 1 for a result that the controller counts as one.

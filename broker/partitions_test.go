@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -130,4 +131,30 @@ func TestDuringAdoption(t *testing.T) {
 	d.begin(true, 2, 4)
 	d.end(nil, false, false)
 	d.results("2/4 PARTITION_RESULT_APPLIED")
+}
+
+// TestTaskContext: whenever a handler looks, its context is over if the task
+// was cancelled or the broker has ended, and says why.
+func TestTaskContext(t *testing.T) {
+	parent, end := context.WithCancelCause(context.Background())
+	early := &taskContext{parent: parent}
+	early.cancel()
+	if <-early.Done(); early.Err() == nil || context.Cause(early) == nil {
+		t.Error("cancelled before the first look")
+	}
+	late := &taskContext{parent: parent}
+	child, stop := context.WithCancel(late)
+	defer stop()
+	if late.Err() != nil {
+		t.Error("over from the start")
+	}
+	late.cancel()
+	if <-child.Done(); late.Err() == nil {
+		t.Error("cancelled after the first look")
+	}
+	open := &taskContext{parent: parent}
+	end(ErrClosed)
+	if <-open.Done(); context.Cause(open) != ErrClosed {
+		t.Errorf("the broker has ended: %v", context.Cause(open))
+	}
 }

@@ -38,6 +38,8 @@ type Broker struct {
 	mu        sync.Mutex
 	gate      *fencing.Gate
 	workers   workers
+	ready     []cluster.PartitionID // whose workers wait for a goroutine, in order
+	coming    bool                  // one is on its way
 	metadata  metadata
 	streams   map[*outbox]struct{} // that are open
 	again     chan struct{}        // closed when all of them have to end

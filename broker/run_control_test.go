@@ -267,6 +267,48 @@ func TestHungHandler(t *testing.T) {
 	})
 }
 
+// TestAllHandlersBegin: of one command, though none of them ends. Those that end
+// are told while the others hang.
+func TestAllHandlersBegin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler()
+		_, _, c := commanded(t, h, nil)
+		topic := &pb.TopicStates{TopicId: topicA[:], Topic: "a"}
+		for i := range int32(50) {
+			topic.Partitions = append(topic.Partitions, partition(i, 1, 1).GetPartitions()...)
+		}
+		c.ack(c.leaderAndIsr(topic), admitted)
+		calls := map[int32]call{}
+		for range 50 {
+			call := <-h.calls
+			calls[call.state.Partition.Index] = call
+		}
+		for _, i := range []int32{7, 49, 0} {
+			calls[i].end <- nil
+			if o := c.outcome(); o.GetPartition() != i || o.GetResult() != applied {
+				t.Errorf("outcome %v of partition %d", o, i)
+			}
+		}
+		c.silent()
+	})
+}
+
+// TestToldBeforeTheNext: what a partition's handler has ended in is told though
+// its next call hangs.
+func TestToldBeforeTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler()
+		h.adopted = make(chan PartitionState) // AdoptISR hangs until it is read
+		_, _, c := commanded(t, h, nil)
+		c.ack(c.leaderAndIsr(partition(0, 1, 1)), admitted)
+		call := <-h.calls
+		c.ack(c.leaderAndIsr(partition(0, 1, 2, 2)), admitted)
+		call.end <- nil
+		c.expect(1, 2, applied)
+		<-h.adopted
+	})
+}
+
 func TestMetadataCoalesces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := applies()

@@ -5,41 +5,64 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/controllerd/controllerd/cluster"
 )
 
-// startWorker starts the worker of a partition that has got its first task.
+// startWorker puts a partition that has got its first task in line. It is
+// called under the lock.
 func (b *Broker) startWorker(id cluster.PartitionID) {
-	b.work.Go(func() {
+	b.ready = append(b.ready, id)
+	b.callWorker()
+}
+
+// callWorker keeps a goroutine on its way to the line as long as a partition
+// waits in it: a handler that blocks holds up no other partition, and handlers
+// that do not block need no goroutine each.
+func (b *Broker) callWorker() {
+	if len(b.ready) > 0 && !b.coming {
+		b.coming = true
+		b.work.Go(b.serveLine)
+	}
+}
+
+// serveLine works on partitions until none waits.
+func (b *Broker) serveLine() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.coming = false
+	for len(b.ready) > 0 && b.ctx.Err() == nil {
+		id := b.ready[0]
+		if b.ready = b.ready[1:]; len(b.ready) == 0 {
+			b.ready = nil
+		}
+		b.callWorker()
 		for b.workOnce(id) {
 		}
-	})
+	}
+	b.tellResults()
 }
 
 // workOnce does one task of a partition and reports whether there is another.
+// It gives up the lock while it does.
 func (b *Broker) workOnce(id cluster.PartitionID) bool {
-	ctx, cancel := context.WithCancel(b.ctx)
-	defer cancel()
-	b.mu.Lock()
-	t := b.workers[id].begin(cancel)
+	ctx := &taskContext{parent: b.ctx}
+	t := b.workers[id].begin(ctx.cancel)
 	t.state.MayCreate = t.state.IsNew || !b.storageFailed()
 	missing := t.apply && !t.state.Stop && !t.state.MayCreate && b.cfg.Found != nil && !b.gate.Exists(id)
+	b.tellResults()
 	b.mu.Unlock()
-
 	var err error
-	switch {
-	case missing:
+	if missing {
 		err = fmt.Errorf("%w: the replica may be where storage has failed, and must not be created anew", ErrStorage)
-	case t.state.Stop:
-		err = b.cfg.Handler.StopReplica(ctx, t.state.Topic, id, t.state.Delete)
-	case t.apply:
-		err = b.cfg.Handler.ApplyPartition(ctx, t.state)
-	default:
-		b.cfg.Handler.AdoptISR(t.state)
+	} else {
+		err = b.handle(ctx, id, t)
 	}
-
+	ctx.cancel()
 	b.mu.Lock()
+
 	if w := b.workers[id]; w.spoiled && err == nil {
 		err = fmt.Errorf("%w while the state was applied", ErrStorage)
 	}
@@ -50,10 +73,11 @@ func (b *Broker) workOnce(id cluster.PartitionID) bool {
 	case err == nil && t.apply:
 		b.gate.Applied(&t.state)
 	}
-	b.mu.Unlock()
 	if failed && b.ctx.Err() == nil {
+		b.mu.Unlock()
 		b.log.Warn("handler failed", "topic", t.state.Topic, "partition", id.Index,
 			"leader_epoch", int32(t.state.LeaderEpoch), "error", err)
+		b.mu.Lock()
 	}
 	return more && b.ctx.Err() == nil
 }
@@ -73,6 +97,30 @@ func (b *Broker) failed(s *PartitionState, err error, told []*outbox) {
 	default:
 		b.gate.Failed(s.Partition, s.LeaderEpoch)
 		b.resyncUnless(told)
+	}
+}
+
+func (b *Broker) handle(ctx context.Context, id cluster.PartitionID, t task) error {
+	switch {
+	case t.state.Stop:
+		return b.cfg.Handler.StopReplica(ctx, t.state.Topic, id, t.state.Delete)
+	case t.apply:
+		return b.cfg.Handler.ApplyPartition(ctx, t.state)
+	}
+	b.cfg.Handler.AdoptISR(t.state)
+	return nil
+}
+
+// tellResults lets the streams send what results there are, unless a partition
+// waits in line: its result comes soon, and goes with them.
+func (b *Broker) tellResults() {
+	if len(b.ready) > 0 {
+		return
+	}
+	for o := range b.streams {
+		if len(o.results) > 0 {
+			o.wake()
+		}
 	}
 }
 
@@ -100,3 +148,47 @@ func (b *Broker) tellMetadata() {
 		b.cfg.Handler.UpdateMetadata(u)
 	}
 }
+
+// taskContext is the context of a handler. Most handlers end without a look at
+// it, so a real one is made only for one that looks.
+type taskContext struct {
+	parent context.Context
+
+	mu    sync.Mutex
+	real  context.Context // nil: nobody has looked
+	end   context.CancelFunc
+	ended bool
+}
+
+func (c *taskContext) made() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.real == nil {
+		c.real, c.end = context.WithCancel(c.parent)
+		if c.ended {
+			c.end()
+		}
+	}
+	return c.real
+}
+
+func (c *taskContext) cancel() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+	if c.end != nil {
+		c.end()
+	}
+}
+
+// Deadline implements context.Context.
+func (c *taskContext) Deadline() (time.Time, bool) { return c.parent.Deadline() }
+
+// Done implements context.Context.
+func (c *taskContext) Done() <-chan struct{} { return c.made().Done() }
+
+// Err implements context.Context.
+func (c *taskContext) Err() error { return c.made().Err() }
+
+// Value implements context.Context.
+func (c *taskContext) Value(key any) any { return c.made().Value(key) }

@@ -276,10 +276,12 @@ func (g *Gate) admitMetadata(s *PartitionState) Action {
 	}
 	if known != nil {
 		g.digests.metadata.Remove(known.Partition, known.LeaderEpoch, known.PartitionEpoch)
+	} else {
+		known = &PartitionState{}
+		g.metadata[s.Partition] = known
 	}
 	g.digests.metadata.Add(s.Partition, s.LeaderEpoch, s.PartitionEpoch)
-	state := *s
-	g.metadata[s.Partition] = &state
+	*known = *s
 	return Admitted
 }
 

@@ -59,14 +59,25 @@ func (s *PartitionState) finality() int {
 }
 
 func stateOf(topic string, id cluster.TopicID, w *pb.PartitionState) PartitionState {
+	ids := make([]cluster.BrokerID, 0, len(w.GetIsr())+len(w.GetReplicas())+len(w.GetAdding())+len(w.GetRemoving()))
+	list := func(wire []int32) []cluster.BrokerID {
+		if len(wire) == 0 {
+			return nil
+		}
+		n := len(ids)
+		for _, id := range wire {
+			ids = append(ids, cluster.BrokerID(id))
+		}
+		return ids[n:len(ids):len(ids)]
+	}
 	return PartitionState{
 		Topic:           topic,
 		Partition:       cluster.PartitionID{Topic: id, Index: w.GetPartition()},
 		Leader:          cluster.BrokerID(w.GetLeader()),
-		ISR:             cluster.BrokerIDs(w.GetIsr()),
-		Replicas:        cluster.BrokerIDs(w.GetReplicas()),
-		Adding:          cluster.BrokerIDs(w.GetAdding()),
-		Removing:        cluster.BrokerIDs(w.GetRemoving()),
+		ISR:             list(w.GetIsr()),
+		Replicas:        list(w.GetReplicas()),
+		Adding:          list(w.GetAdding()),
+		Removing:        list(w.GetRemoving()),
 		LeaderEpoch:     cluster.LeaderEpoch(w.GetLeaderEpoch()),
 		PartitionEpoch:  cluster.PartitionEpoch(w.GetPartitionEpoch()),
 		ControllerEpoch: cluster.Epoch(w.GetControllerEpoch()),
