@@ -51,3 +51,27 @@ func TestUselessAndUnreadable(t *testing.T) {
 		}
 	}
 }
+
+// TestManyReplicas: a record with as many replicas as fit into a value holds
+// nobody up: compared each with each they would take minutes.
+func TestManyReplicas(t *testing.T) {
+	const n = 300_000
+	r := &pb.PartitionRecord{}
+	for i := range int32(n) {
+		r.Replicas, r.Isr = append(r.Replicas, i), append(r.Isr, n-1-i)
+	}
+	read := func() error {
+		return testKeys.Unreadable(store.KV{Key: testKeys.Block(BlockID{topicID1, 0}), Value: Encode(&pb.PartitionBlock{Partitions: []*pb.PartitionRecord{r}}), ModRev: 1}, nil)
+	}
+	if err := read(); err != nil {
+		t.Error(err)
+	}
+	r.Isr[0] = n
+	if err := read(); err == nil || !strings.Contains(err.Error(), "is not within the replicas") {
+		t.Errorf("%.100v", err)
+	}
+	r.Replicas[7] = 8
+	if err := read(); err == nil || !strings.Contains(err.Error(), "name a broker twice") {
+		t.Errorf("%.100v", err)
+	}
+}

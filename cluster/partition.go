@@ -69,7 +69,14 @@ func (p *Partition) check() error {
 	return nil
 }
 
+// few is how many ids are quicker compared each with each than sorted. More
+// stand only in records that somebody wrote by hand.
+const few = 64
+
 func hasDuplicates(ids []BrokerID) bool {
+	if len(ids) > few {
+		return len(slices.Compact(slices.Sorted(slices.Values(ids)))) < len(ids)
+	}
 	for i, id := range ids {
 		if slices.Contains(ids[:i], id) {
 			return true
@@ -79,6 +86,10 @@ func hasDuplicates(ids []BrokerID) bool {
 }
 
 func within(ids, all []BrokerID) bool {
+	if len(all) > few {
+		all = slices.Sorted(slices.Values(all))
+		return !slices.ContainsFunc(ids, func(id BrokerID) bool { _, ok := slices.BinarySearch(all, id); return !ok })
+	}
 	for _, id := range ids {
 		if !slices.Contains(all, id) {
 			return false

@@ -47,13 +47,18 @@ func (d *draft) createTopics(owner int64, r rpc.CreateTopics) bool {
 		times[name]++
 	}
 	resp := &pb.CreateTopicsResponse{}
+	asked := 0
+	for _, t := range r.GetTopics() {
+		n, _ := statemachine.Shape(t)
+		asked += int(max(n, 0))
+	}
 	for _, t := range r.GetTopics() {
 		result := &pb.CreateTopicResult{Name: t.GetName()}
 		if times[cluster.MetricName(t.GetName())] > 1 {
 			result.Error = string(cluster.InvalidRequest)
 			result.Message = fmt.Sprintf("the request names topic %q, or one that collides with it, more than once", t.GetName())
 		} else {
-			d.createTopic(owner, r, t, result)
+			d.createTopic(owner, r, t, asked, result)
 		}
 		resp.Results = append(resp.Results, result)
 	}
@@ -64,7 +69,7 @@ func (d *draft) createTopics(owner int64, r rpc.CreateTopics) bool {
 	return true
 }
 
-func (d *draft) createTopic(owner int64, r rpc.CreateTopics, t *pb.NewTopic, result *pb.CreateTopicResult) {
+func (d *draft) createTopic(owner int64, r rpc.CreateTopics, t *pb.NewTopic, asked int, result *pb.CreateTopicResult) {
 	im, requestID := d.l.im, r.GetRequestId()
 	if have := im.Topics[t.GetName()]; have != nil && requestID != "" && have.Record.GetRequestId() == requestID {
 		result.TopicId, result.Partitions, result.ReplicationFactor = have.ID[:], have.Made(), have.Record.GetReplicationFactor()
@@ -74,7 +79,7 @@ func (d *draft) createTopic(owner int64, r rpc.CreateTopics, t *pb.NewTopic, res
 		result.Error, result.Message = string(rej.Reason), rej.Message
 		return
 	}
-	if what := d.tooMany(r, t); what != "" {
+	if what := d.tooMany(t, asked); what != "" {
 		result.Error, result.Message = string(cluster.PolicyViolation), what
 		return
 	}
@@ -96,17 +101,13 @@ func (d *draft) createTopic(owner int64, r rpc.CreateTopics, t *pb.NewTopic, res
 	d.addTopic(owner, t.GetName(), record, parts)
 }
 
-// tooMany says which limit of partitions a new topic would exceed; empty: none.
-func (d *draft) tooMany(r rpc.CreateTopics, t *pb.NewTopic) string {
+// tooMany says which limit of partitions a new topic would exceed, in a request
+// that asks for so many; empty: none.
+func (d *draft) tooMany(t *pb.NewTopic, asked int) string {
 	limits := d.l.cfg.Limits
 	partitions, _ := statemachine.Shape(t)
 	if most := limits.PerTopic; most > 0 && int(partitions) > most {
 		return fmt.Sprintf("%d partitions, the limit of a topic is %d", partitions, most)
-	}
-	asked := 0
-	for _, t := range r.GetTopics() {
-		n, _ := statemachine.Shape(t)
-		asked += int(max(n, 0))
 	}
 	if most := limits.PerRequest; most > 0 && asked > most {
 		return fmt.Sprintf("the request asks for %d partitions, the limit is %d", asked, most)
@@ -114,10 +115,7 @@ func (d *draft) tooMany(r rpc.CreateTopics, t *pb.NewTopic) string {
 	if limits.PerCluster == 0 {
 		return ""
 	}
-	there := d.promised
-	for _, t := range d.l.im.Topics {
-		there += int(max(t.Made(), t.Wanted()))
-	}
+	there := d.promised + int(d.l.im.Wanted())
 	if there+int(partitions) > limits.PerCluster {
 		return fmt.Sprintf("the cluster has %d partitions, with %d more it would exceed its limit of %d", there, partitions, limits.PerCluster)
 	}

@@ -113,6 +113,8 @@ func checkForm(p, next *cluster.Partition) *Rejection {
 	switch {
 	case len(next.ISR) == 0:
 		return reject(cluster.InvalidRequest, "the new ISR is empty")
+	case len(next.ISR) > len(p.Replicas): // before what takes long
+		return reject(cluster.InvalidRequest, "the new ISR has %d members, there are %d replicas", len(next.ISR), len(p.Replicas))
 	case hasDuplicates(next.ISR):
 		return reject(cluster.InvalidRequest, "the new ISR %v names a broker twice", next.ISR)
 	case !within(next.ISR, p.Replicas):

@@ -74,6 +74,8 @@ func validateAssignments(im *cluster.Image, nt *pb.NewTopic) *Rejection {
 			return reject(cluster.InvalidReplicaAssignment, "partition %d has no replicas", i)
 		case len(replicas) != int(rf):
 			return reject(cluster.InvalidReplicaAssignment, "partition %d has %d replicas, partition 0 has %d", i, len(replicas), rf)
+		case len(replicas) > len(im.Brokers): // before what takes long
+			return reject(cluster.InvalidReplicaAssignment, "partition %d has %d replicas, there are %d live brokers", i, len(replicas), len(im.Brokers))
 		case hasDuplicates(replicas):
 			return reject(cluster.InvalidReplicaAssignment, "partition %d has a broker twice in %v", i, replicas)
 		}

@@ -211,6 +211,7 @@ func (r *rows) alterPartition() {
 		row(path, what, want, func(q *pb.AlterPartitionRequest) { change(q.Topics[0].Partitions[0]) })
 	}
 	early("cluster_uuid", "of another cluster", otherCluster, func(q *pb.AlterPartitionRequest) { q.ClusterUuid = "x" })
+	early("cluster_uuid", "huge", otherCluster, func(q *pb.AlterPartitionRequest) { q.ClusterUuid = huge })
 	early("broker_id", "negative", invalid, func(q *pb.AlterPartitionRequest) { q.BrokerId = -1 })
 	row("broker_id", "unknown", staleBroker, func(q *pb.AlterPartitionRequest) { q.BrokerId = 99 })
 	row("broker_epoch", "none", staleBroker, func(q *pb.AlterPartitionRequest) { q.BrokerEpoch = 0 })
@@ -223,6 +224,9 @@ func (r *rows) alterPartition() {
 	row("topics.topic_id", "too short", string(cluster.UnknownTopicID), func(q *pb.AlterPartitionRequest) { q.Topics[0].TopicId = r.topic[:15] })
 	row("topics.topic_id", "huge", string(cluster.UnknownTopicID), func(q *pb.AlterPartitionRequest) { q.Topics[0].TopicId = []byte(huge) })
 	row("topics.topic_id", "unknown", string(cluster.UnknownTopicID), func(q *pb.AlterPartitionRequest) { q.Topics[0].TopicId = make([]byte, 16) })
+	row("topics.partitions", "duplicate", ok, func(q *pb.AlterPartitionRequest) { // changes nothing, twice
+		q.Topics[0].Partitions = append(q.Topics[0].Partitions, q.Topics[0].Partitions[0])
+	})
 	row("topics.partitions", "none", ok, func(q *pb.AlterPartitionRequest) { q.Topics[0].Partitions = nil })
 	unknown := string(cluster.UnknownTopicOrPartition)
 	one("topics.partitions.partition", "negative", unknown, func(e *pb.AlterPartitionEntry) { e.Partition = -1 })
@@ -238,7 +242,7 @@ func (r *rows) alterPartition() {
 	one("topics.partitions.new_isr", "empty", invalid, func(e *pb.AlterPartitionEntry) { e.NewIsr = nil })
 	one("topics.partitions.new_isr", "duplicate", invalid, func(e *pb.AlterPartitionEntry) { e.NewIsr = append(e.NewIsr, e.NewIsr[0]) })
 	one("topics.partitions.new_isr", "huge", invalid, func(e *pb.AlterPartitionEntry) {
-		for i := range int32(50_000) {
+		for i := range int32(200_000) {
 			e.NewIsr = append(e.NewIsr, &pb.IsrMember{BrokerId: i, BrokerEpoch: -1})
 		}
 	})
@@ -267,6 +271,15 @@ func (r *rows) createTopics() {
 		q.Topics[0].Name = "orders" // none of them may be made
 		q.Topics = append(q.Topics, q.Topics[0])
 	}, invalid, true)
+	topics := func(what string, want cluster.Reason, topics ...*pb.NewTopic) {
+		add(r, "CreateTopics", "topics", what, valid, func(q *pb.CreateTopicsRequest) { q.Topics = topics }, string(want), true)
+	}
+	topics("that collide", cluster.InvalidRequest, &pb.NewTopic{Name: "a.b", Partitions: 1, ReplicationFactor: 1}, &pb.NewTopic{Name: "a_b", Partitions: 1, ReplicationFactor: 1})
+	var large []*pb.NewTopic
+	for i := range 3 {
+		large = append(large, &pb.NewTopic{Name: fmt.Sprint("large-", i), Partitions: 100_000, ReplicationFactor: 1})
+	}
+	topics("above the limit of a request", cluster.PolicyViolation, large...)
 	early("request_id", "huge", invalid, func(q *pb.CreateTopicsRequest) { q.RequestId = huge })
 	one("name", "empty", cluster.InvalidTopicException, func(n *pb.NewTopic) { n.Name = "" })
 	one("name", "huge", cluster.InvalidTopicException, func(n *pb.NewTopic) { n.Name = huge })
@@ -274,9 +287,12 @@ func (r *rows) createTopics() {
 	one("name", "taken", cluster.TopicAlreadyExists, func(n *pb.NewTopic) { n.Name = "orders" })
 	one("partitions", "none", cluster.InvalidPartitions, func(n *pb.NewTopic) { n.Partitions = 0 })
 	one("partitions", "negative", cluster.InvalidPartitions, func(n *pb.NewTopic) { n.Partitions = -1 })
+	one("partitions", "above the limit", cluster.PolicyViolation, func(n *pb.NewTopic) { n.Partitions = 100_001 })
+	one("partitions", "above what can be", cluster.InvalidPartitions, func(n *pb.NewTopic) { n.Partitions = cluster.MaxPartitions + 1 })
 	one("partitions", "huge", cluster.InvalidPartitions, func(n *pb.NewTopic) { n.Partitions = math.MaxInt32 })
 	one("replication_factor", "none", cluster.InvalidReplicationFactor, func(n *pb.NewTopic) { n.ReplicationFactor = 0 })
 	one("replication_factor", "negative", cluster.InvalidReplicationFactor, func(n *pb.NewTopic) { n.ReplicationFactor = -1 })
+	one("replication_factor", "above the brokers", cluster.InvalidReplicationFactor, func(n *pb.NewTopic) { n.ReplicationFactor = 4 })
 	one("replication_factor", "huge", cluster.InvalidReplicationFactor, func(n *pb.NewTopic) { n.ReplicationFactor = math.MaxInt32 })
 	add(r, "CreateTopics", "validate_only", "set", valid, func(q *pb.CreateTopicsRequest) { q.ValidateOnly = true }, ok, true)
 	assigned := func(lists ...[]int32) func(*pb.NewTopic) {
@@ -291,6 +307,13 @@ func (r *rows) createTopics() {
 	one("assignments", "against the numbers", cluster.InvalidRequest, func(n *pb.NewTopic) {
 		assigned([]int32{0}, []int32{1})(n)
 		n.Partitions = 3
+	})
+	one("assignments.replicas", "huge", cluster.InvalidReplicaAssignment, func(n *pb.NewTopic) {
+		replicas := make([]int32, 1_000_000) // compared each with each they would cost the active its seat
+		for i := range replicas {
+			replicas[i] = int32(i)
+		}
+		assigned(replicas)(n)
 	})
 	one("assignments.replicas", "none", cluster.InvalidReplicaAssignment, assigned([]int32{0}, nil))
 	one("assignments.replicas", "duplicate", cluster.InvalidReplicaAssignment, assigned([]int32{1, 1}))
@@ -314,6 +337,7 @@ func (r *rows) deleteTopics() {
 	one("topics.name", "unknown", cluster.UnknownTopicOrPartition, unknown...)
 	one("topics.name", "huge", cluster.UnknownTopicOrPartition, &pb.TopicToDelete{Name: huge})
 	one("topics.topic_id", "short", cluster.UnknownTopicID, &pb.TopicToDelete{Name: "orders", TopicId: []byte{1}})
+	one("topics.topic_id", "huge", cluster.UnknownTopicID, &pb.TopicToDelete{Name: "orders", TopicId: []byte(huge)})
 	one("topics.topic_id", "unknown", cluster.UnknownTopicID, &pb.TopicToDelete{Name: "orders", TopicId: make([]byte, 16)})
 }
 
