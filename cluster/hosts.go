@@ -110,6 +110,25 @@ func (x *hostIndex) of(id BrokerID) []BlockID {
 	return out
 }
 
+// next is the first slot from the given one on that a block of the broker has,
+// -1 if there is none.
+func (x *hostIndex) next(id BrokerID, from int32) int32 {
+	s := x.on[id]
+	if s == nil {
+		return -1
+	}
+	for i := int(from / 64); i < len(s.words); i++ {
+		w := s.words[i]
+		if i == int(from/64) {
+			w &= ^uint64(0) << (from % 64)
+		}
+		if w != 0 {
+			return int32(64*i + bits.TrailingZeros64(w))
+		}
+	}
+	return -1
+}
+
 // sameHosts reports whether no replica has moved, which is so in most changes.
 func (b *Block) sameHosts(c *Block) bool {
 	if b == nil || c == nil || len(b.partitions) != len(c.partitions) {

@@ -59,18 +59,38 @@ func (im *Image) Partitions(t *Topic, visit func(PartitionID, *Partition)) {
 // broker, in order.
 func (im *Image) Hosted(broker BrokerID, visit func(*Topic, PartitionID, *Partition)) {
 	for _, id := range im.hosted.of(broker) {
-		t := im.byID[id.Topic]
-		if t.topic == nil {
-			continue
+		im.hostedIn(broker, id, visit)
+	}
+}
+
+// HostedFrom visits the same from a place on, which is 0 for the first, in no
+// order, until about limit were visited. It returns the place to go on from, if
+// there are more. What changes meanwhile may be visited or not.
+func (im *Image) HostedFrom(broker BrokerID, from int32, limit int, visit func(*Topic, PartitionID, *Partition)) (next int32, more bool) {
+	for slot := im.hosted.next(broker, from); slot >= 0; slot = im.hosted.next(broker, slot+1) {
+		if limit <= 0 {
+			return slot, true
 		}
-		block, size, made := t.blocks[id.Index], t.topic.BlockSize(), t.topic.Made()
-		for i := range block.partitions {
-			p := &block.partitions[i]
-			if p.index < made && p.index/size == id.Index && slices.Contains(p.Replicas, broker) {
-				visit(t.topic, PartitionID{id.Topic, p.index}, p)
-			}
+		limit -= 1 + im.hostedIn(broker, im.hosted.blocks[slot], visit)
+	}
+	return 0, false
+}
+
+// hostedIn visits those of one block, and returns how many.
+func (im *Image) hostedIn(broker BrokerID, id BlockID, visit func(*Topic, PartitionID, *Partition)) (n int) {
+	t := im.byID[id.Topic]
+	if t.topic == nil {
+		return 0
+	}
+	block, size, made := t.blocks[id.Index], t.topic.BlockSize(), t.topic.Made()
+	for i := range block.partitions {
+		p := &block.partitions[i]
+		if p.index < made && p.index/size == id.Index && slices.Contains(p.Replicas, broker) {
+			n++
+			visit(t.topic, PartitionID{id.Topic, p.index}, p)
 		}
 	}
+	return n
 }
 
 func (im *Image) topicBlocks(id TopicID) *topicBlocks {

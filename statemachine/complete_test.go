@@ -138,6 +138,10 @@ func TestDeletingIsLeft(t *testing.T) {
 	old := k.Topics["t"]
 	k.topic(1, 1, func(r *pb.TopicRecord) { r.Deleting = true })
 	m.Observe([]cluster.Event{cluster.TopicChanged{Old: old, New: k.Topics["t"]}})
+	if writes := m.Step(Term{Epoch: 1}, 10); len(writes) != 0 { // before it was reviewed
+		t.Errorf("writes %v", writes)
+	}
+	m.Review(10)
 	if m.Agenda() != 0 || len(m.Topics()) != 1 {
 		t.Errorf("agenda %d, topics %v", m.Agenda(), m.Topics())
 	}

@@ -2,6 +2,7 @@ package statemachine
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -238,22 +239,71 @@ func TestResetFindsWhatWasMissed(t *testing.T) {
 	}
 }
 
-// TestAgendaOfStandby: on a standby partitions come and go, and nobody steps.
+// TestAgendaOfStandby: on a standby topics come and go, and nobody steps.
 func TestAgendaOfStandby(t *testing.T) {
 	var a agenda
-	a.set(cluster.PartitionID{Index: 5}, true)
-	for i := range int32(100_000) {
-		id := cluster.PartitionID{Index: i%10 + 10}
+	a.set(cluster.PartitionID{Topic: cluster.TopicID{15: 1}, Index: 500}, true)
+	for i := range 10_000 {
+		id := cluster.PartitionID{Topic: cluster.TopicID{byte(i), byte(i >> 8)}, Index: int32(i)}
 		a.set(id, true)
 		a.set(id, false)
 	}
-	if len(a.order) > 2000 {
-		t.Errorf("%d entries for one member", len(a.order))
+	if n := len(a.topics); n > 66 || n != len(a.order) || a.count != 1 {
+		t.Errorf("%d topics, %d in order, for %d members", n, len(a.order), a.count)
 	}
-	a.set(cluster.PartitionID{Index: 2}, true)
-	want := []cluster.PartitionID{{Index: 2}, {Index: 5}}
-	if got := a.first(10); !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
+}
+
+// TestAgenda plays random changes of a set.
+func TestAgenda(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 0))
+	var a agenda
+	members := map[cluster.PartitionID]bool{}
+	for n := range 5000 {
+		id := cluster.PartitionID{Topic: cluster.TopicID{byte(rng.IntN(8))}, Index: int32(rng.IntN(200))}
+		due := rng.IntN(5) < n/1000 // it fills
+		a.set(id, due)
+		if members[id] = due; !due {
+			delete(members, id)
+		}
+		limit := rng.IntN(30)
+		want := slices.SortedFunc(maps.Keys(members), cluster.PartitionID.Compare)
+		want = want[:min(limit, len(want))]
+		if got := a.first(limit); !slices.Equal(got, want) || a.count != len(members) || a.has(id) != due {
+			t.Fatalf("after %d changes the first %d are %v, want %v; %d members, want %d", n, limit, got, want, a.count, len(members))
+		}
+	}
+}
+
+// TestReviewInSlices: however small the slices, and whatever happens between
+// them, the agenda is that of the whole image in the end.
+func TestReviewInSlices(t *testing.T) {
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 4))
+		w := newWorld(t)
+		w.slice = 1 + rng.IntN(3)
+		w.up(0, 1, 2)
+		topics := 0
+		for range 60 {
+			randomEvent(rng, w, &topics)
+			if rng.IntN(3) == 0 {
+				w.write(w.m.Step(w.term, rng.IntN(6)))
+			}
+			if rng.IntN(10) == 0 {
+				w.m.BeginCheck()
+			}
+			if wrong := w.m.Check(w.slice); wrong != 0 {
+				t.Fatalf("seed %d: the check put %d right", seed, wrong)
+			}
+		}
+		for w.m.Reviewing() {
+			w.m.Review(w.slice)
+		}
+		w.checkAgenda()
+		for w.m.Checking() {
+			if wrong := w.m.Check(w.slice); wrong != 0 {
+				t.Fatalf("seed %d: the check put %d right", seed, wrong)
+			}
+		}
 	}
 }
 
@@ -303,6 +353,7 @@ func BenchmarkBrokerLoss(b *testing.B) {
 		m := &Machine{im: w.im}
 		b.StartTimer()
 		m.Observe(down)
+		m.Review(1 << 30)
 		for m.Agenda() > 0 {
 			writes := m.Step(w.term, 2048)
 			for i := range writes {

@@ -22,6 +22,8 @@ type world struct {
 	term Term
 	rev  store.Rev
 	kvs  map[string]store.KV
+
+	slice int // that is reviewed after each batch; 0: all
 }
 
 func newWorld(t testing.TB) *world {
@@ -49,7 +51,18 @@ func (w *world) del(key string) store.Change {
 
 // show lets the machine see changes in one batch.
 func (w *world) show(changes ...store.Change) {
-	w.m.Observe(w.im.Apply(store.Batch{Rev: w.rev, Changes: changes}))
+	w.observe(w.im.Apply(store.Batch{Rev: w.rev, Changes: changes}))
+}
+
+func (w *world) observe(events []cluster.Event) {
+	w.m.Observe(events)
+	if w.slice > 0 {
+		w.m.Review(w.slice)
+		return
+	}
+	for w.m.Reviewing() {
+		w.m.Review(1000)
+	}
 }
 
 // relist lets the machine see the whole store as a list.
@@ -58,7 +71,7 @@ func (w *world) relist() {
 	for _, key := range slices.Sorted(maps.Keys(w.kvs)) {
 		b.Changes = append(b.Changes, store.Change{KV: w.kvs[key]})
 	}
-	w.m.Observe(w.im.Apply(b))
+	w.observe(w.im.Apply(b))
 }
 
 func (w *world) broker(id cluster.BrokerID, rack string, state pb.BrokerState) store.Change {
