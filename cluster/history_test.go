@@ -261,7 +261,10 @@ func TestHistory(t *testing.T) {
 			h, im, told := newHistory(seed), NewImage(testKeys), newShadow()
 			apply := func(b store.Batch) {
 				t.Helper()
-				if err := told.learn(im.Apply(b)); err != nil {
+				a := im.Begin(b)
+				for a.Next(1 + h.rng.IntN(3)) {
+				}
+				if err := told.learn(a.Events); err != nil {
 					t.Fatalf("at revision %d: %v", im.Rev, err)
 				}
 				if err := told.differs(im); err != nil {

@@ -40,6 +40,7 @@ type Image struct {
 	byID     map[TopicID]*topicBlocks
 	hosted   hostIndex
 	counts   counts
+	walks    []walk // what a change of a topic has yet to do
 }
 
 type keyRevs struct{ create, mod store.Rev }
@@ -66,45 +67,6 @@ func NewImage(keys Keys) *Image {
 		hosted:     newHostIndex(),
 		counts:     newCounts(),
 	}
-}
-
-// Apply takes in one batch and returns what changed, in a fixed order. Changes
-// that the image already holds are ignored, so a batch may come twice.
-func (im *Image) Apply(b store.Batch) []Event {
-	var events []Event
-	if b.Reset {
-		im.applying, im.Horizon = b.Rev, b.Rev
-		events = im.removeUnlisted(b, events)
-	}
-	for _, c := range b.Changes {
-		// A list and a heal bring changes that are older than what was applied.
-		im.applying = max(c.KV.ModRev, im.Rev)
-		if b.Reset {
-			im.applying = b.Rev
-		}
-		events = im.applyChange(c, events)
-	}
-	im.Rev = max(im.Rev, b.Rev)
-	return events
-}
-
-// removeUnlisted takes out what a complete list at b.Rev does not name.
-func (im *Image) removeUnlisted(b store.Batch, events []Event) []Event {
-	listed := make(map[string]bool, len(b.Changes))
-	for _, c := range b.Changes {
-		listed[c.KV.Key] = true
-	}
-	var gone []string
-	for key, revs := range im.keys {
-		if !listed[key] && revs.mod <= b.Rev {
-			gone = append(gone, key)
-		}
-	}
-	slices.Sort(gone)
-	for _, key := range gone {
-		events = im.applyChange(store.Change{KV: store.KV{Key: key, ModRev: b.Rev}, Deleted: true}, events)
-	}
-	return events
 }
 
 func (im *Image) applyChange(c store.Change, events []Event) []Event {

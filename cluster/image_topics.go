@@ -122,29 +122,29 @@ func (im *Image) applyTopic(name string, c store.Change, events []Event) ([]Even
 		}
 	}
 	if old != nil && (topic == nil || topic.ID != old.ID) {
-		events = im.hideTopic(old, events)
+		im.walks = append(im.walks, walk{topic: old, hide: true})
 		old = nil
 	}
-	if topic == nil {
-		return events, err
+	switch {
+	case topic == nil:
+	case old == nil:
+		im.walks = append(im.walks, walk{topic: topic, added: true})
+	default:
+		events = im.changeTopic(old, topic, events)
 	}
-	im.Topics[name] = topic
-	im.counts.topic(old, topic)
-	t := im.topicBlocks(topic.ID)
-	if old == nil {
-		t.topic = topic
-		events = append(events, TopicAdded{topic})
-		return im.partitionsAppear(topic, 0, events), nil
-	}
-	return im.changeTopic(t, old, topic, events), nil
+	return events, err
 }
 
+// showTopic makes a topic visible; its partitions appear after it.
+func (im *Image) showTopic(t *Topic, events []Event) []Event {
+	im.Topics[t.Name] = t
+	im.counts.topic(nil, t)
+	im.topicBlocks(t.ID).topic = t
+	return append(events, TopicAdded{t})
+}
+
+// hideTopic takes out a topic whose partitions were taken out before.
 func (im *Image) hideTopic(t *Topic, events []Event) []Event {
-	im.Partitions(t, func(id PartitionID, p *Partition) {
-		if p != nil {
-			events = im.changed(events, PartitionChanged{Topic: t, ID: id, Old: p, Rev: im.applying})
-		}
-	})
 	delete(im.Topics, t.Name)
 	im.counts.topic(t, nil)
 	im.byID[t.ID].topic = nil
@@ -160,11 +160,14 @@ func (im *Image) changed(events []Event, ev PartitionChanged) []Event {
 
 // changeTopic replaces a topic's record. A block size that was changed by hand
 // makes other blocks visible, so everything is compared.
-func (im *Image) changeTopic(t *topicBlocks, old, topic *Topic, events []Event) []Event {
+func (im *Image) changeTopic(old, topic *Topic, events []Event) []Event {
+	t := im.topicBlocks(topic.ID)
+	im.Topics[topic.Name] = topic
+	im.counts.topic(old, topic)
 	if old.BlockSize() == topic.BlockSize() && old.Made() <= topic.Made() {
 		t.topic = topic
-		events = append(events, TopicChanged{old, topic})
-		return im.partitionsAppear(topic, old.Made(), events)
+		im.walks = append(im.walks, walk{topic: topic, next: old.Made()})
+		return append(events, TopicChanged{old, topic})
 	}
 	before := make([]*Partition, old.Made())
 	im.Partitions(old, func(id PartitionID, p *Partition) { before[id.Index] = p })
@@ -178,16 +181,6 @@ func (im *Image) changeTopic(t *topicBlocks, old, topic *Topic, events []Event) 
 		}
 		if now := im.Partition(id); now != was {
 			events = im.changed(events, PartitionChanged{topic, id, was, now, im.applying})
-		}
-	}
-	return events
-}
-
-func (im *Image) partitionsAppear(t *Topic, from int32, events []Event) []Event {
-	for i := from; i < t.Made(); i++ {
-		id := PartitionID{t.ID, i}
-		if p := im.Partition(id); p != nil {
-			events = im.changed(events, PartitionChanged{Topic: t, ID: id, New: p, Rev: im.applying})
 		}
 	}
 	return events

@@ -247,6 +247,9 @@ func (b *bench) run() {
 		if !b.blind {
 			b.see()
 		}
+		for b.l.Backlog() {
+			b.step()
+		}
 		i := slices.IndexFunc(b.waiting, func(a Action) bool { return !b.held(a) })
 		if i < 0 && !b.l.Unfinished() {
 			return

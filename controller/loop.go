@@ -30,6 +30,9 @@ type LoopConfig struct {
 	// Unreachable is for how long a live broker must have answered on no stream
 	// of commands to be marked as unreachable; 0 means rpc.UnreachableAfter.
 	Unreachable time.Duration
+	// Slice is how many partitions one Step takes in, and how many it decides
+	// about; 0 means as many as take some 10 ms.
+	Slice int
 	// Strict panics over a bug that is otherwise counted. For tests.
 	Strict bool
 	// TakenOut removes safety parts. Tests of this module use it to show that
@@ -61,6 +64,8 @@ type Loop struct {
 
 	now    time.Duration
 	wallMs int64
+
+	intake intake
 
 	claim    epoch.Claim
 	active   bool  // the claim may be acted on
@@ -113,6 +118,9 @@ func NewLoop(cfg LoopConfig) *Loop {
 	im := cluster.NewImage(cfg.Keys)
 	pusher := rpc.NewPusher(cfg.Election.Self.GetId())
 	pusher.TakenOut = cfg.TakenOut.Push
+	if cfg.Slice == 0 {
+		cfg.Slice = defaultSlice
+	}
 	return &Loop{
 		cfg:       cfg,
 		im:        im,
@@ -142,12 +150,17 @@ func (l *Loop) Refused() error { return l.refused }
 
 // Idle reports whether the active has nothing to decide, to write or to push.
 func (l *Loop) Idle() bool {
-	return l.active && l.plan == nil && l.machine.Agenda() == 0 && len(l.requests) == 0 && l.pusher.Pending() == 0 && !l.choresDue()
+	return l.active && !l.Backlog() && !l.machine.Reviewing() && l.plan == nil && l.machine.Agenda() == 0 && len(l.requests) == 0 && l.pusher.Pending() == 0 && !l.choresDue()
 }
 
 // Sweep makes the agenda anew from the image, and returns by how many
 // partitions it differs from the one that was kept: anything but 0 is a bug.
-func (l *Loop) Sweep() int { return l.machine.Reset() }
+func (l *Loop) Sweep() int {
+	for !l.Whole() {
+		l.takeBatch(l.cfg.Slice)
+	}
+	return l.machine.Reset()
+}
 
 // Quiet is when the claim must not be acted on any more: what has not left the
 // process by then must not leave it.
@@ -188,10 +201,14 @@ func (l *Loop) Wake() time.Duration {
 // to do.
 func (l *Loop) Step(now election.Now, events ...Event) []Action {
 	l.now, l.wallMs = now.Mono, now.WallMs
-	var out []Action
-	for _, ev := range events {
-		out = l.take(now, ev, out)
+	out := l.takeIn(now, events, nil)
+	if l.Backlog() {
+		if l.active { // the lease does not wait
+			out = l.elect(l.candidate.Step(now, l.im, l.oldestWrite(now.Mono), nil), out)
+		}
+		return out
 	}
+	l.machine.Continue(l.cfg.Slice)
 	out = l.compare(out)
 	out = l.elect(l.candidate.Step(now, l.im, l.oldestWrite(now.Mono), nil), out)
 	if l.stopping {
@@ -210,10 +227,23 @@ func (l *Loop) Step(now election.Now, events ...Event) []Action {
 	if l.active {
 		out = l.pushSlice(out)
 	}
-	if l.sweep && l.active && !l.Unfinished() && l.plan == nil {
-		l.sweep = false
-		l.Stats.Swept += int64(l.Sweep())
+	if l.active {
+		out = l.check(out)
 	}
+	return out
+}
+
+// check looks over the whole agenda, once in a term and after what is more
+// urgent. What it finds is a bug.
+func (l *Loop) check(out []Action) []Action {
+	if l.sweep && l.plan == nil && !l.urgent && !l.pusher.More() && !l.machine.Reviewing() {
+		l.sweep = false
+		l.machine.BeginCheck()
+		if len(l.im.HiddenBlocks()) > 0 {
+			out = append(out, List{})
+		}
+	}
+	l.Stats.Swept += int64(l.machine.Check(l.cfg.Slice))
 	return out
 }
 
@@ -228,12 +258,12 @@ func (l *Loop) pushSlice(out []Action) []Action {
 
 // Unfinished reports whether the last Step left work for the next one, which
 // should follow as soon as its actions are under way.
-func (l *Loop) Unfinished() bool { return l.active && (l.urgent || l.pusher.More()) }
+func (l *Loop) Unfinished() bool {
+	return l.Backlog() || l.machine.Reviewing() || l.active && (l.urgent || l.pusher.More() || l.machine.Checking())
+}
 
 func (l *Loop) take(now election.Now, ev Event, out []Action) []Action {
 	switch ev := ev.(type) {
-	case Watched:
-		l.apply(ev.Batch)
 	case Listed:
 		l.held = &ev
 	case Fetched:
@@ -252,21 +282,6 @@ func (l *Loop) take(now election.Now, ev Event, out []Action) []Action {
 		return l.requested(ev, out)
 	}
 	return out
-}
-
-func (l *Loop) apply(b store.Batch) {
-	for _, c := range b.Changes {
-		delete(l.healing, c.KV.Key)
-	}
-	l.observe(b)
-}
-
-func (l *Loop) observe(b store.Batch) {
-	events := l.im.Apply(b)
-	l.machine.Observe(events)
-	l.pusher.Observe(events)
-	l.feed.Observe(l.im, events)
-	l.noteCutOff(events)
 }
 
 // compare looks whether the watch has missed something, with a list that the
@@ -318,7 +333,7 @@ func (l *Loop) heal(f Fetched) {
 			l.Stats.Healed++
 		}
 	}
-	l.observe(batch)
+	l.observe(batch) // a transaction's keys at most
 }
 
 // elect acts on the begin and the end of terms, and passes the rest on.
@@ -333,9 +348,6 @@ func (l *Loop) elect(actions []election.Action, out []Action) []Action {
 			l.pusher.Begin(a.Claim)
 			l.vouched, l.sweeping = a.Claim.Rev, 0
 			l.reach.next, l.reach.marks = 0, nil
-			if len(l.im.HiddenBlocks()) > 0 {
-				out = append(out, List{})
-			}
 		case election.Stop:
 			l.active, l.stopping = false, true
 			l.winding = errors.Is(a.Cause, election.ErrResigned) && l.plan != nil

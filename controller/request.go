@@ -49,7 +49,7 @@ type blockDraft struct {
 // makePlan decides what to write from the image as it is: what the rules want,
 // then what was asked. It reports whether there is anything to do.
 func (l *Loop) makePlan(now time.Duration) bool {
-	if now < l.pause {
+	if now < l.pause || l.machine.Reviewing() && l.machine.Agenda() < maxWrites && len(l.requests) == 0 {
 		return false
 	}
 	if l.machine.Agenda() == 0 && len(l.requests) == 0 && !l.choresDue() && !l.mayRetry() {

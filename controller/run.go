@@ -231,6 +231,10 @@ func (c *Controller) own(ctx, killed, inner context.Context) {
 	leave, giveUp := ctx.Done(), (<-chan time.Time)(nil)
 	for {
 		var events []Event
+		queue := c.queue
+		if c.loop.Backlog() {
+			queue = nil
+		}
 		select {
 		case <-killed.Done():
 			return
@@ -240,7 +244,7 @@ func (c *Controller) own(ctx, killed, inner context.Context) {
 		case <-giveUp:
 			c.log.Warn("giving up in order took too long, the lease will expire")
 			return
-		case it := <-c.queue:
+		case it := <-queue:
 			events = c.takeIn(it, events)
 			for n := len(c.queue); n > 0 && len(events) < maxBatch; n-- {
 				events = c.takeIn(<-c.queue, events)
@@ -304,7 +308,7 @@ func (c *Controller) takeIn(it item, events []Event) []Event {
 
 // notify tells those who wait for something in the image.
 func (c *Controller) notify() {
-	if len(c.waiters) == 0 {
+	if len(c.waiters) == 0 || !c.loop.Whole() {
 		return
 	}
 	view := c.loop.View()

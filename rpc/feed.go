@@ -36,6 +36,9 @@ var brokersChanged = cluster.PartitionID{Index: allBrokers}
 // NewFeed is the feed of an image that has seen nothing yet.
 func NewFeed() *Feed { return &Feed{changes: newChangeList(), most: maxRemembered} }
 
+// Begun reports whether it has observed anything.
+func (f *Feed) Begun() bool { return f.begun }
+
 // Observe takes in what a batch has changed. What the first one shows is not
 // remembered: whoever does not know it is told the whole image.
 func (f *Feed) Observe(im *cluster.Image, events []cluster.Event) {

@@ -141,7 +141,7 @@ func TestDeletingIsLeft(t *testing.T) {
 	if writes := m.Step(Term{Epoch: 1}, 10); len(writes) != 0 { // before it was reviewed
 		t.Errorf("writes %v", writes)
 	}
-	m.Review(10)
+	m.Continue(10)
 	if m.Agenda() != 0 || len(m.Topics()) != 1 {
 		t.Errorf("agenda %d, topics %v", m.Agenda(), m.Topics())
 	}

@@ -296,7 +296,7 @@ func TestReviewInSlices(t *testing.T) {
 			}
 		}
 		for w.m.Reviewing() {
-			w.m.Review(w.slice)
+			w.m.Continue(w.slice)
 		}
 		w.checkAgenda()
 		for w.m.Checking() {
@@ -353,7 +353,7 @@ func BenchmarkBrokerLoss(b *testing.B) {
 		m := &Machine{im: w.im}
 		b.StartTimer()
 		m.Observe(down)
-		m.Review(1 << 30)
+		m.Continue(1 << 30)
 		for m.Agenda() > 0 {
 			writes := m.Step(w.term, 2048)
 			for i := range writes {

@@ -21,21 +21,21 @@ const (
 	ofTopic
 )
 
-// review begins a walk, anew if the same one is under way: what it has passed
+// begin begins a walk, anew if the same one is under way: what it has passed
 // may have changed.
-func (m *Machine) review(r review) {
+func (m *Machine) begin(r review) {
 	m.reviews = slices.DeleteFunc(m.reviews, func(o review) bool {
 		return o.of == r.of && o.broker == r.broker && o.topic == r.topic
 	})
 	m.reviews = append(m.reviews, r)
 }
 
-// Reviewing reports whether Review has something to do: until then the agenda
+// Reviewing reports whether Continue has something to do: until then the agenda
 // may lack partitions, and hold some that owe nothing any more.
 func (m *Machine) Reviewing() bool { return len(m.reviews) > 0 }
 
-// Review looks at about limit more of the partitions that the events concern.
-func (m *Machine) Review(limit int) {
+// Continue looks at about limit more of the partitions that the events concern.
+func (m *Machine) Continue(limit int) {
 	for limit > 0 && len(m.reviews) > 0 {
 		r, more := &m.reviews[0], false
 		if r.of == ofBroker {
@@ -138,7 +138,7 @@ func (m *Machine) indices(id cluster.TopicID) int32 {
 // wrong.
 func (m *Machine) Reset() (wrong int) {
 	for m.Reviewing() {
-		m.Review(checkSlice)
+		m.Continue(checkSlice)
 	}
 	for m.BeginCheck(); m.Checking(); {
 		wrong += m.Check(checkSlice)

@@ -57,11 +57,11 @@ func (w *world) show(changes ...store.Change) {
 func (w *world) observe(events []cluster.Event) {
 	w.m.Observe(events)
 	if w.slice > 0 {
-		w.m.Review(w.slice)
+		w.m.Continue(w.slice)
 		return
 	}
 	for w.m.Reviewing() {
-		w.m.Review(1000)
+		w.m.Continue(1000)
 	}
 }
 

@@ -74,6 +74,7 @@ func (w *World) startDaemon(i int) {
 			Strategy:    w.p.strategy,
 		},
 		Rand:     random,
+		Slice:    w.p.slice,
 		TakenOut: w.cfg.Loop,
 	})
 	w.daemons[i] = d
@@ -149,7 +150,9 @@ func (d *simDaemon) step() {
 	for _, a := range actions {
 		d.do(a)
 	}
-	d.look()
+	if d.loop.Whole() {
+		d.look()
+	}
 	if d.loop.Done() {
 		d.kill()
 		return

@@ -94,6 +94,10 @@ func (g *registering) next() {
 		g.giveUp(errLate)
 		return
 	}
+	if !g.d.loop.Whole() {
+		g.d.await(time.Minute, func(rpc.View) bool { return true }, g.next)
+		return
+	}
 	v := g.d.loop.View()
 	step := rpc.DecideRegister(v, g.r, g.lease.ID, g.d.w.wallMs())
 	switch {

@@ -100,6 +100,7 @@ type profile struct {
 	compare   time.Duration // between two compares; 0: none, so that nothing but the watch brings the image up to date
 	blockSize int32
 	strategy  election.Strategy
+	slice     int  // that a daemon takes in at once; 0: as always
 	oneID     bool // all daemons have the same id
 	rhythm    time.Duration
 	chaos     time.Duration
@@ -130,6 +131,9 @@ func (w *World) draw() profile {
 	}
 	if w.chance(1. / 3) {
 		p.strategy = election.Queue
+	}
+	if w.chance(1. / 3) {
+		p.slice = pick(w, 1, 30)
 	}
 	return p
 }
@@ -162,8 +166,8 @@ func Run(cfg Config) Report {
 	}
 	w.checker = NewChecker(w.keys, w.p.bounds())
 	w.checker.changed = w.checkMembers
-	w.tracef("seed %d: %v, ttl %v session %v latency %v block size %d, a fault in %v for %v",
-		cfg.Seed, w.p.strategy, w.p.ttl, w.p.session, w.p.latency, w.p.blockSize, w.p.rhythm, w.p.chaos)
+	w.tracef("seed %d: %v, ttl %v session %v latency %v block size %d, slices of %d, a fault in %v for %v",
+		cfg.Seed, w.p.strategy, w.p.ttl, w.p.session, w.p.latency, w.p.blockSize, w.p.slice, w.p.rhythm, w.p.chaos)
 	w.begin()
 	for !w.over() {
 		w.step()
