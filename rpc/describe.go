@@ -88,8 +88,13 @@ func describeTopic(im *cluster.Image, r *pb.DescribeTopicRequest) (*pb.DescribeT
 }
 
 // listBrokers names live brokers, and those known by their node only.
-func listBrokers(im *cluster.Image) *pb.ListBrokersResponse {
-	resp := &pb.ListBrokersResponse{Revision: int64(im.Rev)}
+func listBrokers(v View) *pb.ListBrokersResponse {
+	im := v.Image
+	resp := &pb.ListBrokersResponse{Revision: int64(im.Rev), FromActive: v.Active}
+	var contacts map[cluster.BrokerID]Contact
+	if v.Contacts != nil {
+		contacts = v.Contacts()
+	}
 	ids := slices.Concat(slices.Collect(maps.Keys(im.Brokers)), slices.Collect(maps.Keys(im.Nodes)))
 	slices.Sort(ids)
 	for _, id := range slices.Compact(ids) {
@@ -101,6 +106,12 @@ func listBrokers(im *cluster.Image) *pb.ListBrokersResponse {
 		if b := im.Brokers[id]; b != nil {
 			s.Live, s.BrokerEpoch, s.Rack, s.State = true, int64(b.Epoch), b.Record.GetRack(), b.Record.GetState()
 			s.ControlAddress, s.NodeUuid, s.Endpoints = b.Record.GetControlAddress(), b.Record.GetNodeUuid(), b.Record.GetEndpoints()
+			s.Unreachable, s.RegisteredMs = b.Unreachable(), b.Record.GetRegisteredMs()
+			c := contacts[id]
+			s.Problem = c.Problem
+			if c.ResumePoint != 0 {
+				s.ResumePoint = new(int64(c.ResumePoint))
+			}
 		}
 		resp.Brokers = append(resp.Brokers, s)
 	}
@@ -115,6 +126,11 @@ func describeController(v View) *pb.DescribeControllerResponse {
 	}
 	resp.Counters = map[string]int64{} // a copy: more is added to it
 	maps.Copy(resp.Counters, v.Counters)
+	for _, b := range im.SortedBrokers() {
+		if b.Unreachable() {
+			resp.UnreachableBrokers = append(resp.UnreachableBrokers, int32(b.ID))
+		}
+	}
 	if v.Active {
 		resp.Role = "active"
 	}

@@ -133,7 +133,7 @@ func TestListBrokers(t *testing.T) {
 		leaders  int32
 	}
 	var got []row
-	for _, b := range listBrokers(h.im).GetBrokers() {
+	for _, b := range listBrokers(View{Image: h.im}).GetBrokers() {
 		got = append(got, row{b.GetId(), b.GetNodeUuid(), b.GetLive(), b.GetReplicas(), b.GetLeaders()})
 		if live := h.im.Brokers[cluster.BrokerID(b.GetId())]; live != nil && (b.GetBrokerEpoch() != int64(live.Epoch) || b.GetRack() != "r" || b.GetControlAddress() == "") {
 			t.Errorf("broker %v", b)
@@ -141,6 +141,34 @@ func TestListBrokers(t *testing.T) {
 	}
 	if want := []row{{2, "n2", true, 3, 1}, {7, "n7", false, 1, 0}, {10, "n10", true, 2, 1}}; !slices.Equal(got, want) {
 		t.Errorf("brokers %v, want %v", got, want)
+	}
+}
+
+// A standby says what the image shows; the active also what it knows of its
+// streams.
+func TestListBrokersContacts(t *testing.T) {
+	h := newHub(t)
+	h.broker(1, func(r *pb.BrokerRecord) { r.Unreachable, r.RegisteredMs = true, 42 })
+	h.broker(2)
+	v := View{Image: h.im}
+	for _, active := range []bool{false, true} {
+		if v.Active = active; active {
+			v.Contacts = func() map[cluster.BrokerID]Contact {
+				return map[cluster.BrokerID]Contact{1: {Problem: "p"}, 2: {ResumePoint: 7}}
+			}
+		}
+		resp := listBrokers(v)
+		one, two := resp.GetBrokers()[0], resp.GetBrokers()[1]
+		if !one.GetUnreachable() || one.GetRegisteredMs() != 42 || two.GetUnreachable() || resp.GetFromActive() != active {
+			t.Errorf("active %v: %v", active, resp)
+		}
+		if one.ResumePoint != nil || (one.GetProblem() == "p") != active || (two.GetResumePoint() == 7) != active || (two.ResumePoint != nil) != active {
+			t.Errorf("active %v: %v", active, resp)
+		}
+	}
+	v.Problems = func() []string { return nil }
+	if got := describeController(v).GetUnreachableBrokers(); !slices.Equal(got, []int32{1}) {
+		t.Errorf("unreachable %v", got)
 	}
 }
 

@@ -2,10 +2,14 @@ package rpc
 
 import (
 	"context"
+	"time"
 
 	"github.com/controllerd/controllerd/cluster"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 )
+
+// askActive bounds how long a standby waits for what only the active knows.
+const askActive = time.Second
 
 // adminService is what operators call.
 type adminService struct {
@@ -101,8 +105,28 @@ func (s *adminService) DescribeTopic(ctx context.Context, r *pb.DescribeTopicReq
 	return look(ctx, s.core, func(v View) (*pb.DescribeTopicResponse, error) { return describeTopic(v.Image, r) })
 }
 
-func (s *adminService) ListBrokers(ctx context.Context, _ *pb.ListBrokersRequest) (*pb.ListBrokersResponse, error) {
-	return look(ctx, s.core, func(v View) (*pb.ListBrokersResponse, error) { return listBrokers(v.Image), nil })
+// ListBrokers is passed on to the active, which knows more of its streams to
+// brokers. If that does not answer soon, it is answered from the image.
+func (s *adminService) ListBrokers(ctx context.Context, r *pb.ListBrokersRequest) (*pb.ListBrokersResponse, error) {
+	var elsewhere error
+	resp, err := look(ctx, s.core, func(v View) (*pb.ListBrokersResponse, error) {
+		if !v.Active {
+			elsewhere = NotController(v.Image, v.Nonce)
+		}
+		return listBrokers(v), nil
+	})
+	if err != nil || elsewhere == nil {
+		return resp, err
+	}
+	limited, cancel := context.WithTimeout(ctx, askActive)
+	defer cancel()
+	better, err := forward(limited, s.fwd, elsewhere, func(ctx context.Context, c *clients) (*pb.ListBrokersResponse, error) {
+		return c.admin.ListBrokers(ctx, r)
+	})
+	if err == nil && better.GetFromActive() {
+		return better, nil
+	}
+	return resp, nil
 }
 
 func (s *adminService) DescribeController(ctx context.Context, _ *pb.DescribeControllerRequest) (*pb.DescribeControllerResponse, error) {

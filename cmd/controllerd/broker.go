@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -27,7 +28,7 @@ func newBrokerList(c *client) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.show(cmd.OutOrStdout(), brokersOf(resp))
+			return c.show(cmd.OutOrStdout(), brokersOf(resp, time.Now().UnixMilli()))
 		},
 	}
 }

@@ -15,13 +15,17 @@ import (
 func TestBrokerList(t *testing.T) {
 	w := newWorld(t, 2, 3)
 	w.topic("t", 3, 3)
-	r := w.cli("broker", "list").want(t, exitOK)
-	row := `(\d) running \d+ rack-\1 1 3 127.0.0.1:\d+ node-\1`
+	_, standby := w.roles()
+	r := cli("broker", "list", "--server", standby.Endpoint).want(t, exitOK) // which asks the active
+	row := `(\d) running \d+ \d+s \d+ rack-\1 1 3 127.0.0.1:\d+ node-\1 -`
 	for i, line := range r.lines()[1:] {
 		wantLines(t, []string{line}, strings.NewReplacer(`(\d)`, str(int32(i)), `\1`, str(int32(i))).Replace(row))
 	}
 	v := decode[brokersView](t, w.cli("broker", "list", "-o", "json"))
 	b := v.Brokers[2]
+	if !v.FromActive || b.Unreachable || *b.SessionAgeMS < 0 || *b.ResumePoint < b.BrokerEpoch || b.Registered == "" {
+		t.Errorf("%+v", b)
+	}
 	if len(v.Brokers) != 3 || b.ID != 2 || !b.Live || b.BrokerEpoch != int64(w.brokers[2].Epoch()) ||
 		b.ControlAddress != w.brokers[2].ControlAddress() || b.Endpoints[0] != (endpointView{"client", "127.0.0.1:9002"}) {
 		t.Errorf("%+v", v)

@@ -163,62 +163,6 @@ func unknownRow(index int32) []string {
 	return []string{str(index), "unknown", "", "", "", "", "", ""}
 }
 
-type brokersView struct {
-	Brokers  []brokerView `json:"brokers"`
-	Revision int64        `json:"revision"`
-}
-
-type brokerView struct {
-	ID             int32          `json:"id"`
-	Live           bool           `json:"live"`
-	State          string         `json:"state"` // running, draining, down
-	BrokerEpoch    int64          `json:"broker_epoch"`
-	Rack           string         `json:"rack"`
-	Leaders        int32          `json:"leaders"`
-	Replicas       int32          `json:"replicas"`
-	ControlAddress string         `json:"control_address"`
-	Endpoints      []endpointView `json:"endpoints"`
-	NodeUUID       string         `json:"node_uuid"`
-}
-
-type endpointView struct {
-	Listener string `json:"listener"`
-	Address  string `json:"address"`
-}
-
-func brokersOf(resp *pb.ListBrokersResponse) *brokersView {
-	v := &brokersView{Brokers: []brokerView{}, Revision: resp.GetRevision()}
-	for _, b := range resp.GetBrokers() {
-		o := brokerView{
-			ID: b.GetId(), Live: b.GetLive(), State: "down", BrokerEpoch: b.GetBrokerEpoch(), Rack: b.GetRack(),
-			Leaders: b.GetLeaders(), Replicas: b.GetReplicas(), ControlAddress: b.GetControlAddress(),
-			Endpoints: []endpointView{}, NodeUUID: b.GetNodeUuid(),
-		}
-		if b.GetLive() {
-			o.State = enum(b.GetState().String(), "BROKER_STATE_")
-		}
-		for _, e := range b.GetEndpoints() {
-			o.Endpoints = append(o.Endpoints, endpointView{Listener: e.GetListener(), Address: e.GetAddress()})
-		}
-		v.Brokers = append(v.Brokers, o)
-	}
-	return v
-}
-
-func (v *brokersView) table() table {
-	t := table{head: []string{"ID", "STATE", "EPOCH", "RACK", "LEADERS", "REPLICAS", "CONTROL-ADDRESS", "NODE"}}
-	for _, b := range v.Brokers {
-		epoch := ""
-		if b.Live {
-			epoch = str(b.BrokerEpoch)
-		}
-		t.rows = append(t.rows, []string{
-			str(b.ID), b.State, epoch, b.Rack, str(b.Leaders), str(b.Replicas), b.ControlAddress, b.NodeUUID,
-		})
-	}
-	return t
-}
-
 // topicID is a topic id as Kafka writes it; empty if there is none.
 func topicID(b []byte) string {
 	id, err := cluster.TopicIDFrom(b)

@@ -25,6 +25,7 @@ type statusView struct {
 	OfflinePartitions         int32    `json:"offline_partitions"`
 	UnderReplicatedPartitions int32    `json:"under_replicated_partitions"`
 	UnknownPartitions         int32    `json:"unknown_partitions"`
+	UnreachableBrokers        []int32  `json:"unreachable_brokers"`
 	Problems                  []string `json:"problems"`
 	// Counters are what the daemon has counted since it started.
 	Counters map[string]int64 `json:"counters"`
@@ -37,7 +38,8 @@ func statusOf(r *pb.DescribeControllerResponse) *statusView {
 		Revision: r.GetRevision(), Brokers: r.GetBrokers(), Topics: r.GetTopics(), Partitions: r.GetPartitions(),
 		OfflinePartitions: r.GetOfflinePartitions(), UnderReplicatedPartitions: r.GetUnderReplicatedPartitions(),
 		UnknownPartitions: r.GetUnknownPartitions(), Problems: append([]string{}, r.GetProblems()...),
-		Counters: maps.Clone(r.GetCounters()),
+		UnreachableBrokers: list(r.GetUnreachableBrokers()),
+		Counters:           maps.Clone(r.GetCounters()),
 	}
 }
 
@@ -50,7 +52,7 @@ func (v *statusView) table() table {
 		{"Controller:", active},
 		{"Epoch:", str(v.Epoch)},
 		{"Cluster:", v.ClusterUUID},
-		{"Brokers:", str(v.Brokers)},
+		{"Brokers:", brokersIn(v)},
 		{"Topics:", str(v.Topics)},
 		{"Partitions:", fmt.Sprintf("%d: %d offline, %d under-replicated, %d unknown",
 			v.Partitions, v.OfflinePartitions, v.UnderReplicatedPartitions, v.UnknownPartitions)},
@@ -63,6 +65,14 @@ func (v *statusView) table() table {
 		t.rows = append(t.rows, []string{"Problem:", p})
 	}
 	return t
+}
+
+// brokersIn counts the live brokers, and names those that do not answer.
+func brokersIn(v *statusView) string {
+	if len(v.UnreachableBrokers) == 0 {
+		return str(v.Brokers)
+	}
+	return fmt.Sprintf("%d: unreachable %s", v.Brokers, join(v.UnreachableBrokers))
 }
 
 type controllersView struct {
@@ -172,6 +182,14 @@ func duration(ms *int64) string {
 		return ""
 	}
 	return (time.Duration(*ms) * time.Millisecond).String()
+}
+
+// age is a duration as people read an age, empty if it is not known.
+func age(ms *int64) string {
+	if ms == nil || *ms > math.MaxInt64/int64(time.Millisecond) {
+		return ""
+	}
+	return (time.Duration(*ms) * time.Millisecond).Round(time.Second).String()
 }
 
 // resignedView is the term that ended.
