@@ -23,30 +23,43 @@ var handoverRow = row{
 Planned hand-over with two daemons and three brokers: from sending ` + "`controller resign`" + ` to the active daemon until a
 broker has obeyed a command of the next epoch, and until an AlterPartition that was outstanding all the time is committed
 under it. Its caller sends it again at once when it is refused; the SDK's callers wait 10 ms or more between two attempts.
-Bare: the holder deletes its key, the other's watch fires, one transaction takes the seat and raises the epoch. The last
-line has, as bare, what was measured with the fewest partitions.`,
-	run: handover,
+Bare: the holder deletes its key, the other's watch fires, one transaction takes the seat and raises the epoch.`,
+	run: func(ctx context.Context, b *bench) ([]figure, error) {
+		figures, _, err := handovers(ctx, b, b.scaled(1_000, 1), b.scaled(perTopic/10, 1))
+		return figures, err
+	},
 }
 
-func handover(ctx context.Context, b *bench) ([]figure, error) {
-	var figures []figure
-	var smallest, largest []float64
-	for _, each := range []int{1_000, 10_000, 100_000} {
-		each = b.scaled(each, 1)
-		ours, bare, err := handoverOf(ctx, b, handoverTopics, each)
+var handover1mRow = row{
+	name: "handover1m",
+	what: `
+As handover, with 1,000,000 partitions beside 10,000. The last line compares the two: it has the second as bare.`,
+	run: func(ctx context.Context, b *bench) ([]figure, error) {
+		figures, both, err := handovers(ctx, b, b.scaled(1_000, 1), b.scaled(perTopic, 1))
 		if err != nil {
 			return nil, err
 		}
-		n := handoverTopics * each
-		if largest = ours[2]; smallest == nil {
-			smallest = largest
+		return append(figures, figure{what: "until both, the many as against the few", ours: both[1], bare: both[0], times: 2}), nil
+	},
+}
+
+// handovers measures one after the other with so many partitions in each of ten
+// topics. both is how long it takes until a broker has obeyed and an
+// AlterPartition is committed.
+func handovers(ctx context.Context, b *bench, partitions ...int) (figures []figure, both [][]float64, err error) {
+	for _, each := range partitions {
+		ours, bare, err := handoverOf(ctx, b, handoverTopics, each)
+		if err != nil {
+			return nil, nil, err
 		}
+		n := handoverTopics * each
 		figures = append(figures,
 			figure{what: fmt.Sprintf("%d partitions: until a broker obeys", n), ours: ours[0], bare: bare},
 			figure{what: fmt.Sprintf("%d partitions: until the AlterPartition is committed", n), ours: ours[1], bare: bare},
 			figure{what: fmt.Sprintf("%d partitions: until both", n), ours: ours[2], bare: bare, below: handoverBound.Seconds()})
+		both = append(both, ours[2])
 	}
-	return append(figures, figure{what: "the last as against the first", ours: largest, bare: smallest, times: 2}), nil
+	return figures, both, nil
 }
 
 func handoverOf(ctx context.Context, b *bench, topics, partitions int) (ours [][]float64, bare []float64, err error) {

@@ -24,7 +24,7 @@ type row struct {
 }
 
 var rows = []row{
-	handoverRow, freezeRow, brokerLossRow, brokerLoss100kRow, brokerLoss20Row, createRow,
+	handoverRow, handover1mRow, freezeRow, brokerLossRow, brokerLoss100kRow, brokerLoss20Row, createRow,
 	alterRow, blockSizeRow, oneKeyRow, coldLoadRow, heapRow,
 	manyBrokersRow,
 }
