@@ -18,12 +18,11 @@ import (
 
 // Broker is a broker that runs: one process, one nonce.
 type Broker struct {
-	cfg     Config
-	log     *slog.Logger
-	nonce   string
-	control string // where the controller reaches us
-	server  *grpc.Server
-	pool    *pool
+	cfg    Config
+	log    *slog.Logger
+	nonce  string
+	server *grpc.Server
+	pool   *pool
 
 	ctx        context.Context // of everything but the session; ends last
 	end        context.CancelCauseFunc
@@ -37,6 +36,7 @@ type Broker struct {
 	// while something can block.
 	mu        sync.Mutex
 	gate      *fencing.Gate
+	addresses addresses
 	workers   workers
 	ready     []cluster.PartitionID // whose workers wait for a goroutine, in order
 	coming    bool                  // one is on its way
@@ -94,7 +94,7 @@ func StartOn(ctx context.Context, l net.Listener, cfg Config) (*Broker, error) {
 		cfg:        cfg,
 		log:        cfg.Logger.With("broker", int32(cfg.ID)),
 		nonce:      rand.Text(),
-		control:    control,
+		addresses:  addresses{control: control, endpoints: cfg.Endpoints, probe: cfg.AdvertiseControl == ""},
 		pool:       newPool(cfg),
 		registered: make(chan struct{}),
 		done:       make(chan struct{}),
@@ -162,9 +162,6 @@ func (b *Broker) Kill() {
 
 // Registered is closed when the broker is registered for the first time.
 func (b *Broker) Registered() <-chan struct{} { return b.registered }
-
-// ControlAddress is where the controller reaches the broker.
-func (b *Broker) ControlAddress() string { return b.control }
 
 // Epoch is the broker epoch, 0 before the first registration.
 func (b *Broker) Epoch() cluster.BrokerEpoch {

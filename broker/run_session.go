@@ -104,23 +104,8 @@ func (s *session) healthy(ctx context.Context) error {
 }
 
 func (s *session) register(ctx context.Context) error {
-	hello := s.hello()
-	req := &pb.RegisterRequest{
-		ClusterUuid:     hello.GetClusterUuid(),
-		BrokerId:        hello.GetBrokerId(),
-		NodeUuid:        s.cfg.NodeUUID,
-		Nonce:           s.nonce,
-		First:           s.phase == joining,
-		ControlAddress:  s.control,
-		Rack:            s.cfg.Rack,
-		SessionTtlMs:    s.cfg.SessionTTL.Milliseconds(),
-		DeathProbe:      s.cfg.AdvertiseControl == "", // a refused connection is ours, not a proxy's
-		MetadataScope:   pb.MetadataScope_METADATA_SCOPE_ALL,
-		ControllerEpoch: hello.GetControllerEpoch(),
-	}
-	for _, e := range s.cfg.Endpoints {
-		req.Endpoints = append(req.Endpoints, &pb.Endpoint{Listener: e.Listener, Address: e.Address})
-	}
+	req := s.registration(s.addressed())
+	req.First = s.phase == joining
 	var resp *pb.RegisterResponse
 	err := s.pool.call(ctx, s.registerTimeout(), func(ctx context.Context, c *grpc.ClientConn) (err error) {
 		resp, err = pb.NewBrokerServiceClient(c).Register(ctx, req)

@@ -299,3 +299,66 @@ func TestStopWithoutDaemons(t *testing.T) {
 		}
 	})
 }
+
+// New addresses are registered in place, by the same process under the same
+// epoch, and are those of every later registration.
+func TestSetAddresses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		d := n.daemon("d1")
+		b := n.start(t.Context(), applies(), nil, "d1")
+		if err := b.SetAddresses(t.Context(), "b2:1", []Endpoint{{Listener: "data", Address: "b2:2"}}); err != nil {
+			t.Fatal(err)
+		}
+		first, now := d.registers[0], d.registers[1]
+		if now.GetFirst() || now.GetNonce() != first.GetNonce() || now.GetControlAddress() != "b2:1" || now.GetEndpoints()[0].GetAddress() != "b2:2" ||
+			now.GetAddressVersion() != 1 || now.GetDeathProbe() || b.Epoch() != 10 || b.ControlAddress() != "b2:1" {
+			t.Errorf("registered as %v, then as %v", first, now)
+		}
+		d.set(func() { d.epoch = 11 }) // the session is lost
+		after(9 * time.Second)
+		if again := d.registers[2]; again.GetControlAddress() != "b2:1" || again.GetAddressVersion() != 1 || b.Epoch() != 11 {
+			t.Errorf("registered again as %v", again)
+		}
+	})
+}
+
+// A refusal leaves the old addresses, under a version above that of what was
+// refused; renewals go on.
+func TestSetAddressesRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		d := n.daemon("d1")
+		b := n.start(t.Context(), applies(), nil, "d1")
+		<-b.Registered()
+		for _, control := range []string{"b2", "b2:0", "b2:x", ":1", "b 2:1"} {
+			if err := b.SetAddresses(t.Context(), control, nil); err == nil {
+				t.Errorf("control address %q is taken", control)
+			}
+		}
+		if err := b.SetAddresses(t.Context(), "", []Endpoint{{Listener: "data"}}); err == nil {
+			t.Error("an endpoint without an address is taken")
+		}
+		if registers, _, _ := d.counts(); registers != 1 {
+			t.Fatalf("%d registrations", registers)
+		}
+		d.set(func() { d.err = reasoned(cluster.InvalidRequest) })
+		if err := b.SetAddresses(t.Context(), "b2:1", nil); ReasonOf(err) != cluster.InvalidRequest {
+			t.Errorf("refused with %v", err)
+		}
+		if a := b.addressed(); a.control != "b1" || a.version != 2 {
+			t.Errorf("addresses %+v", a)
+		}
+		d.set(func() { d.err = status.Error(codes.Unavailable, "starting") })
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		if err := b.SetAddresses(ctx, "b2:1", nil); !errors.Is(err, context.DeadlineExceeded) || b.ControlAddress() != "b2:1" {
+			t.Errorf("out of time with %v, at %s", err, b.ControlAddress())
+		}
+		d.set(func() { d.err = nil })
+		after(5 * time.Second)
+		if _, renewals, _ := d.counts(); renewals == 0 {
+			t.Error("no renewals any more")
+		}
+	})
+}
