@@ -87,10 +87,12 @@ func nothing(Action) bool { return false }
 func commits(a Action) bool { _, ok := a.(Commit); return ok }
 func reads(a Action) bool   { _, ok := a.(Read); return ok }
 
+func (b *bench) at() election.Now { return election.Now{Mono: b.now, WallMs: 1000} }
+
 func (b *bench) step(events ...Event) {
 	b.t.Helper()
 	var actions []Action
-	b.timed(func() { actions = b.l.Step(election.Now{Mono: b.now, WallMs: 1000}, events...) })
+	b.timed(func() { actions = b.l.Step(b.at(), events...) })
 	for _, a := range actions {
 		switch a := a.(type) {
 		case Answer:

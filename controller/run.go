@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"regexp"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -108,6 +107,7 @@ type Controller struct {
 	replies  map[int64]chan rpc.Answer
 	requests int64
 	waiters  []*waiter
+	longest  time.Duration   // that the owner took for a step, or for looks
 	problems map[string]bool // that were logged
 	looked   time.Duration
 }
@@ -118,32 +118,6 @@ type item struct {
 	request rpc.Request
 	reply   chan rpc.Answer
 	waiter  *waiter
-}
-
-// waiter is a call of Await. Its condition is not called any more once the
-// call has returned: what it captures belongs to the caller again.
-type waiter struct {
-	met chan struct{}
-
-	mu   sync.Mutex
-	cond func(rpc.View) bool // nil: met, or given up
-}
-
-// look reports whether nobody waits any more.
-func (w *waiter) look(v rpc.View) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.cond != nil && w.cond(v) {
-		w.cond = nil
-		close(w.met)
-	}
-	return w.cond == nil
-}
-
-func (w *waiter) giveUp() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.cond = nil
 }
 
 // New makes a daemon. Its nonce is drawn here: one Controller is one process
@@ -251,18 +225,20 @@ func (c *Controller) own(ctx, killed, inner context.Context) {
 			}
 		case <-timer.C:
 		}
-		now := election.Now{Mono: election.Clock(), WallMs: time.Now().UnixMilli()}
+		begun := time.Now()
+		now := election.Now{Mono: election.Clock(), WallMs: begun.UnixMilli()}
 		actions := c.loop.Step(now, events...)
+		c.took(time.Since(begun))
 		c.quiet.Store(int64(c.loop.Quiet()))
 		for _, a := range actions {
 			c.do(inner, a)
 		}
-		c.notify()
+		more := c.notify()
 		c.logProblems(now.Mono)
 		if c.loop.Done() {
 			return
 		}
-		if c.loop.Unfinished() {
+		if more || c.loop.Unfinished() {
 			timer.Reset(0)
 		} else {
 			timer.Reset(max(c.loop.Wake()-election.Clock(), time.Millisecond))
@@ -304,15 +280,6 @@ func (c *Controller) takeIn(it item, events []Event) []Event {
 		c.waiters = append(c.waiters, it.waiter)
 	}
 	return events
-}
-
-// notify tells those who wait for something in the image.
-func (c *Controller) notify() {
-	if len(c.waiters) == 0 || !c.loop.Whole() {
-		return
-	}
-	view := c.loop.View()
-	c.waiters = slices.DeleteFunc(c.waiters, func(w *waiter) bool { return w.look(view) })
 }
 
 // post puts an event into the queue; it waits while the queue is full.
@@ -435,27 +402,5 @@ func (c *Controller) Submit(ctx context.Context, r rpc.Request) (any, error) {
 		return nil, context.Cause(ctx)
 	case <-c.ended:
 		return nil, ErrStopped
-	}
-}
-
-// Await waits until cond holds. cond is called in the goroutine of the loop,
-// once soon and then whenever something happened; it must not keep the view.
-func (c *Controller) Await(ctx context.Context, cond func(rpc.View) bool) error {
-	w := &waiter{cond: cond, met: make(chan struct{})}
-	defer w.giveUp()
-	select {
-	case c.queue <- item{waiter: w}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-c.ended:
-		return ErrStopped
-	}
-	select {
-	case <-w.met:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-c.ended:
-		return ErrStopped
 	}
 }
