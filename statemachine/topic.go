@@ -64,8 +64,8 @@ func validateAssignments(im *cluster.Image, nt *pb.NewTopic) *Rejection {
 		return reject(cluster.InvalidPartitions, "%d partitions, want 1 to %d", n, cluster.MaxPartitions)
 	}
 	partitions, rf := Shape(nt)
-	if p, r := nt.GetPartitions(), nt.GetReplicationFactor(); p > 0 && p != partitions || r > 0 && r != rf {
-		return reject(cluster.InvalidRequest, "%d partitions with %d replicas contradict the assignment, which has %d with %d", p, r, partitions, rf)
+	if p, r := nt.GetPartitions(), nt.GetReplicationFactor(); contradicts(p, partitions) || contradicts(r, rf) {
+		return reject(cluster.InvalidRequest, "partitions %d and replication factor %d contradict the assignment, which has %d and %d", p, r, partitions, rf)
 	}
 	for i, a := range given {
 		replicas := cluster.BrokerIDs(a.GetReplicas())
@@ -87,6 +87,10 @@ func validateAssignments(im *cluster.Image, nt *pb.NewTopic) *Rejection {
 	}
 	return nil
 }
+
+// contradicts reports whether a number that may be left out, as 0 or by Kafka's
+// convention as -1, is another than the assignment has.
+func contradicts(number, has int32) bool { return number != 0 && number != -1 && number != has }
 
 // place chooses the replicas of each partition, or takes those that are given.
 func place(im *cluster.Image, nt *pb.NewTopic, seed uint64) ([][]cluster.BrokerID, *Rejection) {

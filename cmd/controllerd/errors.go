@@ -93,13 +93,23 @@ func exitCode(err error) int {
 // and returns the exit code.
 func report(w io.Writer, cmd *cobra.Command, err error) int {
 	for _, e := range flatten(err) {
-		fmt.Fprintln(w, "Error:", printable(e.Error()))
+		fmt.Fprintln(w, "Error:", printable(abridged(e.Error())))
 	}
 	code := exitCode(err)
 	if code == exitUsage {
 		fmt.Fprintf(w, "Run '%s --help' for usage.\n", cmd.CommandPath())
 	}
 	return code
+}
+
+// longest is how many bytes of an error are shown: it may quote what was given.
+const longest = 1000
+
+func abridged(s string) string {
+	if len(s) <= longest {
+		return s
+	}
+	return fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(s[:longest], ""), len(s))
 }
 
 // flatten takes joined errors apart.

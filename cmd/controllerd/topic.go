@@ -140,9 +140,9 @@ func createTopics(cmd *cobra.Command, c *client, like *pb.NewTopic, names []stri
 	if err != nil {
 		return err
 	}
-	for _, r := range resp.GetResults() {
-		if how.ifNotExists && r.GetError() == string(cluster.TopicAlreadyExists) {
-			r.Error, r.Message = "", "it exists"
+	if how.ifNotExists {
+		if err := acceptExisting(cmd, c, resp); err != nil {
+			return err
 		}
 	}
 	faults := []error{c.show(cmd.OutOrStdout(), createdOf(resp))}
@@ -152,6 +152,25 @@ func createTopics(cmd *cobra.Command, c *client, like *pb.NewTopic, names []stri
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// acceptExisting shows topics that exist as they are, instead of an error.
+func acceptExisting(cmd *cobra.Command, c *client, resp *pb.CreateTopicsResponse) error {
+	for _, r := range resp.GetResults() {
+		if r.GetError() != string(cluster.TopicAlreadyExists) {
+			continue
+		}
+		there, err := ask(cmd.Context(), c, repeatable, func(ctx context.Context, admin pb.AdminServiceClient) (*pb.TopicSummary, error) {
+			page, err := admin.DescribeTopic(ctx, &pb.DescribeTopicRequest{Name: r.GetName(), PageSize: 1})
+			return page.GetTopic(), err
+		})
+		if err != nil { // its record is unreadable, or it was deleted meanwhile
+			return err
+		}
+		r.Error, r.Message = "", "it exists"
+		r.TopicId, r.Partitions, r.ReplicationFactor = there.GetTopicId(), there.GetPartitions(), there.GetReplicationFactor()
+	}
+	return nil
 }
 
 func newTopicList(c *client) *cobra.Command {

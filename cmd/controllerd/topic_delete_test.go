@@ -72,7 +72,21 @@ func TestTopicCreateOptions(t *testing.T) {
 	}
 	again := []string{"topic", "create", "placed", "--partitions", "1", "--replication-factor", "1"}
 	w.cli(again...).want(t, exitFailed)
-	w.cli(append(again, "--if-not-exists")...).want(t, exitOK)
+	there := decode[createdView](t, w.cli(append(again, "--if-not-exists", "-o", "json")...))
+	if c := there.Topics[0]; c.TopicID != v.Topic.TopicID || c.Partitions != 3 || c.ReplicationFactor != 2 || c.Error != "" {
+		t.Errorf("it exists: %+v", c)
+	}
+	huge := strings.Repeat("x", 100_000)
+	for _, args := range [][]string{{"describe", huge}, {"delete", huge, "--yes"}, {"create", huge, huge, "--assignment", "0"}} {
+		for _, line := range linesOf(w.cli(append([]string{"topic"}, args...)...).want(t, exitFailed).stderr) {
+			if len(line) > longest+100 {
+				t.Errorf("%s: an error of %d bytes", args[0], len(line))
+			}
+		}
+	}
+	for numbers, code := range map[string]int{"--partitions=-2": exitFailed, "--replication-factor=3": exitFailed, "--partitions=-1": exitOK, "--partitions=1": exitOK} {
+		w.cli("topic", "create", "numbers", "--assignment", "1,2", "--dry-run", numbers).want(t, code)
+	}
 	for _, bad := range []string{"0,0", "0,1:2", "7", "0:"} {
 		code := exitFailed
 		if bad == "0:" {

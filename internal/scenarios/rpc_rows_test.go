@@ -304,6 +304,10 @@ func (r *rows) createTopics() {
 		}
 	}
 	one("assignments", "of unlike length", cluster.InvalidReplicaAssignment, assigned([]int32{0, 1}, []int32{2}))
+	one("assignments", "beside a negative number", cluster.InvalidRequest, func(n *pb.NewTopic) {
+		assigned([]int32{1}, []int32{2})(n)
+		n.ReplicationFactor = -2
+	})
 	one("assignments", "against the numbers", cluster.InvalidRequest, func(n *pb.NewTopic) {
 		assigned([]int32{0}, []int32{1})(n)
 		n.Partitions = 3
