@@ -51,7 +51,11 @@ func deleteTopics(cmd *cobra.Command, c *client, names []string, yes bool, reaso
 		}
 		if !yes {
 			fmt.Fprintf(cmd.ErrOrStderr(), "Topic %s has %d partitions. To delete it and its data, type its name: ", printable(name), t.GetPartitions())
-			if !in.Scan() || strings.TrimSpace(in.Text()) != name {
+			answer, err := typed(cmd.Context(), in)
+			if err != nil {
+				return err
+			}
+			if answer != name {
 				return fmt.Errorf("topic %q is not deleted: its name was not typed (--yes asks nothing)", name)
 			}
 		}
@@ -75,6 +79,21 @@ func deleteTopics(cmd *cobra.Command, c *client, names []string, yes bool, reaso
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// typed reads a line, empty at the end of the input.
+func typed(ctx context.Context, in *bufio.Scanner) (string, error) {
+	line := make(chan string, 1)
+	go func() { // which a terminal may keep until the process ends
+		in.Scan()
+		line <- strings.TrimSpace(in.Text())
+	}()
+	select {
+	case <-ctx.Done():
+		return "", errInterrupted
+	case s := <-line:
+		return s, nil
+	}
 }
 
 // deletedView is the answer to topic delete.

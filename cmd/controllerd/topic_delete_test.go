@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io"
 	"strings"
 	"testing"
 
@@ -22,6 +24,10 @@ func (w *world) cliWith(stdin string, args ...string) (code int, stderr string) 
 	return code, errs.String()
 }
 
+type writerFunc func([]byte)
+
+func (f writerFunc) Write(b []byte) (int, error) { f(b); return len(b), nil }
+
 func TestTopicDelete(t *testing.T) {
 	w := newWorld(t, 2, 2)
 	w.topic("orders", 3, 2)
@@ -34,6 +40,16 @@ func TestTopicDelete(t *testing.T) {
 	if code, stderr := w.cliWith("", "topic", "delete", "orders"); code != exitFailed {
 		t.Errorf("without an answer: exit code %d\n%s", code, stderr)
 	}
+	ctx, cancel := context.WithCancel(t.Context())
+	silent, end := io.Pipe()
+	root := newRoot()
+	root.SetArgs([]string{"topic", "delete", "orders", w.server()})
+	root.SetIn(silent)
+	root.SetErr(writerFunc(func(b []byte) { cancel() })) // at the question
+	if err := root.ExecuteContext(ctx); !errors.Is(err, errInterrupted) {
+		t.Errorf("interrupted at the question: %v", err)
+	}
+	_ = end.Close()
 	if code, stderr := w.cliWith("orders\n", "topic", "delete", "orders"); code != exitOK {
 		t.Fatalf("with its name: exit code %d\n%s", code, stderr)
 	}
