@@ -201,7 +201,7 @@ func (b *Broker) obey(cmd *pb.Command, out *outbox) error {
 			b.cfg.Observer(o)
 		}
 	}
-	if cmd.GetUpdateMetadata() != nil {
+	if cmd.GetUpdateMetadata() != nil || len(v.Removed) > 0 {
 		if b.metadata.admit(&v) {
 			b.work.Go(b.tellMetadata)
 		}

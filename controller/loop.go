@@ -27,6 +27,9 @@ type LoopConfig struct {
 	Election election.Config
 	Rand     *rand.Rand // topic ids, the first replica of new topics
 	Limits   Limits
+	// Removals is how many deleted topics are remembered, to tell brokers that
+	// have not heard of it yet; 0: rpc.DefaultRemovals.
+	Removals int
 	// Unreachable is for how long a live broker must have answered on no stream
 	// of commands to be marked as unreachable; 0 means rpc.UnreachableAfter.
 	Unreachable time.Duration
@@ -117,7 +120,7 @@ func NewLoop(cfg LoopConfig) *Loop {
 	}
 	im := cluster.NewImage(cfg.Keys)
 	pusher := rpc.NewPusher(cfg.Election.Self.GetId())
-	pusher.TakenOut = cfg.TakenOut.Push
+	pusher.TakenOut, pusher.MaxRemovals = cfg.TakenOut.Push, cfg.Removals
 	if cfg.Slice == 0 {
 		cfg.Slice = defaultSlice
 	}

@@ -23,7 +23,7 @@ type Gate struct {
 	topics   map[string]binding // by name: what is hosted under it
 	hosted   map[cluster.PartitionID]*held
 	live     []LiveBroker
-	metadata map[cluster.PartitionID]*PartitionState
+	metadata map[cluster.PartitionID]*heard
 	resume   *pb.ResumePoint // nil: everything has to be said again
 	digests  struct{ hosted, metadata cluster.Digest }
 	removed  map[cluster.TopicID]bool            // deleted in this incarnation
@@ -53,6 +53,12 @@ type held struct {
 	named store.Rev
 }
 
+// heard is the newest metadata of a partition.
+type heard struct {
+	state PartitionState
+	named store.Rev // when the newest command that named it was made
+}
+
 // NewGate makes the gate of a broker. The cluster's uuid is empty if the broker
 // takes it from its first registration.
 func NewGate(id cluster.BrokerID, clusterUUID string) *Gate {
@@ -61,7 +67,7 @@ func NewGate(id cluster.BrokerID, clusterUUID string) *Gate {
 		uuid:     clusterUUID,
 		topics:   map[string]binding{},
 		hosted:   map[cluster.PartitionID]*held{},
-		metadata: map[cluster.PartitionID]*PartitionState{},
+		metadata: map[cluster.PartitionID]*heard{},
 		removed:  map[cluster.TopicID]bool{},
 		found:    map[cluster.PartitionID]HeldReplica{},
 		offline:  map[cluster.PartitionID]HeldReplica{},
@@ -88,7 +94,7 @@ func (g *Gate) Admit(cmd *pb.Command) Verdict {
 	case *pb.Command_StopReplica:
 		v.Decisions = decideEach(body.StopReplica.GetTopics(), stopOf, g.admitStop)
 	case *pb.Command_UpdateMetadata:
-		v.Decisions = decideEach(body.UpdateMetadata.GetTopics(), stateOf, g.admitMetadata)
+		v.Decisions = decideEach(body.UpdateMetadata.GetTopics(), stateOf, func(s *PartitionState) Action { return g.admitMetadata(s, made) })
 		v.Removed = g.remove(body.UpdateMetadata.GetRemovedTopics())
 		if live := body.UpdateMetadata.GetLiveBrokers(); live != nil {
 			g.live = liveOf(live)
@@ -263,25 +269,28 @@ func (g *Gate) remove(topics []*pb.RemovedTopic) []RemovedTopic {
 
 func (g *Gate) forgetMetadata(id cluster.PartitionID) {
 	if known := g.metadata[id]; known != nil {
-		g.digests.metadata.Remove(id, known.LeaderEpoch, known.PartitionEpoch)
+		g.digests.metadata.Remove(id, known.state.LeaderEpoch, known.state.PartitionEpoch)
 		delete(g.metadata, id)
 	}
 }
 
 // admitMetadata decides about a partition anywhere in the cluster.
-func (g *Gate) admitMetadata(s *PartitionState) Action {
+func (g *Gate) admitMetadata(s *PartitionState, made store.Rev) Action {
 	known := g.metadata[s.Partition]
-	if (g.removed[s.Partition.Topic] || known != nil && s.Compare(known) <= 0) && !g.open.IsOpen() {
+	if known != nil {
+		known.named = max(known.named, made)
+	}
+	if (g.removed[s.Partition.Topic] || known != nil && s.Compare(&known.state) <= 0) && !g.open.IsOpen() {
 		return Already
 	}
 	if known != nil {
-		g.digests.metadata.Remove(known.Partition, known.LeaderEpoch, known.PartitionEpoch)
+		g.digests.metadata.Remove(s.Partition, known.state.LeaderEpoch, known.state.PartitionEpoch)
 	} else {
-		known = &PartitionState{}
+		known = &heard{}
 		g.metadata[s.Partition] = known
 	}
 	g.digests.metadata.Add(s.Partition, s.LeaderEpoch, s.PartitionEpoch)
-	*known = *s
+	known.state, known.named = *s, made
 	return Admitted
 }
 
@@ -411,7 +420,7 @@ func (g *Gate) Metadata(p cluster.PartitionID) (PartitionState, bool) {
 	if s == nil {
 		return PartitionState{}, false
 	}
-	return *s, true
+	return s.state, true
 }
 
 // Live are the live brokers by id. The slice must not be changed.

@@ -1,6 +1,9 @@
 package fencing
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/controllerd/controllerd/cluster"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 	"github.com/controllerd/controllerd/store"
@@ -16,7 +19,8 @@ type Feed struct {
 }
 
 // Obeyed takes in what the gate said to a command of the stream. At the end of
-// a full sync that came without a gap it adds to that which replicas are stray.
+// a full sync that came without a gap it adds to that which replicas are stray,
+// and which topics are gone.
 func (g *Gate) Obeyed(f *Feed, cmd *pb.Command, v *Verdict) {
 	if v.Refused() {
 		f.whole = false
@@ -25,6 +29,7 @@ func (g *Gate) Obeyed(f *Feed, cmd *pb.Command, v *Verdict) {
 	g.Progress(f, cmd.GetProgress())
 	if fs := cmd.GetFullSync(); fs != nil && f.whole {
 		v.Strays = g.finishSync(fs, store.Rev(cmd.GetStamp().GetRevision()))
+		v.Removed = g.forgetUnnamed(fs)
 	}
 }
 
@@ -54,3 +59,22 @@ func (g *Gate) Pong(sequence int64) *pb.Pong {
 }
 
 func wireDigest(d cluster.Digest) *pb.Digest { return &pb.Digest{Count: d.Count, Sum: d.Sum} }
+
+// forgetUnnamed forgets the metadata that no command of a full sync has named,
+// nor one made since it began, and returns the topics of it.
+func (g *Gate) forgetUnnamed(fs *pb.FullSync) []RemovedTopic {
+	if !fs.GetEverything() || fs.GetSinceRevision() <= 0 {
+		return nil
+	}
+	gone := map[cluster.TopicID]RemovedTopic{}
+	for id, h := range g.metadata {
+		if h.named >= store.Rev(fs.GetSinceRevision()) {
+			continue
+		}
+		gone[id.Topic] = RemovedTopic{ID: id.Topic, Name: h.state.Topic, Partitions: max(gone[id.Topic].Partitions, id.Index+1)}
+		g.forgetMetadata(id)
+	}
+	return slices.SortedFunc(maps.Values(gone), func(a, b RemovedTopic) int {
+		return cluster.PartitionID{Topic: a.ID}.Compare(cluster.PartitionID{Topic: b.ID})
+	})
+}

@@ -91,3 +91,47 @@ func TestDigests(t *testing.T) {
 		t.Errorf("answers ping %d", pong.GetSequence())
 	}
 }
+
+// A full sync that was read in full takes the metadata with it that it did not
+// name, and that of no other partition.
+func TestFullSyncForgetsMetadata(t *testing.T) {
+	d := newDesk(t)
+	gone, stays, partly := cluster.TopicID{1}, cluster.TopicID{2}, cluster.TopicID{3}
+	tell := func(rev int64, begins bool, id cluster.TopicID, partitions ...int32) {
+		ts := &pb.TopicStates{TopicId: id[:], Topic: id.String()}
+		for _, i := range partitions {
+			ts.Partitions = append(ts.Partitions, &pb.PartitionState{Partition: i})
+		}
+		d.say(rev, begins, func(c *pb.Command) {
+			c.Body = &pb.Command_UpdateMetadata{UpdateMetadata: &pb.UpdateMetadata{Topics: []*pb.TopicStates{ts}}}
+		})
+	}
+	sync := func(rev, since int64, everything bool) []RemovedTopic {
+		v := d.say(rev, false, func(c *pb.Command) {
+			c.Body = &pb.Command_FullSync{FullSync: &pb.FullSync{SinceRevision: since, Everything: everything}}
+		})
+		return v.Removed
+	}
+	tell(10, true, gone, 0, 4)
+	tell(10, false, stays, 0)
+	tell(10, false, partly, 0, 1)
+	tell(20, true, stays, 0)
+	tell(21, false, partly, 1)
+	if got := sync(22, 20, false); len(got) != 0 {
+		t.Fatalf("not everything was read, and %v is forgotten", got)
+	}
+	got := sync(22, 20, true)
+	if len(got) != 2 || got[0].ID != gone || got[0].Partitions != 5 || got[0].Name != gone.String() || got[1].ID != partly {
+		t.Errorf("forgotten: %v", got)
+	}
+	for id, want := range map[cluster.PartitionID]bool{
+		{Topic: gone}: false, {Topic: gone, Index: 4}: false, {Topic: stays}: true, {Topic: partly}: false, {Topic: partly, Index: 1}: true,
+	} {
+		if _, has := d.Metadata(id); has != want {
+			t.Errorf("metadata of %v: %v", id, has)
+		}
+	}
+	if n := d.Pong(0).GetMetadata().GetCount(); n != 2 {
+		t.Errorf("digest of %d", n)
+	}
+}

@@ -125,12 +125,15 @@ type Pusher struct {
 	closing  map[StreamID]bool // hung up, not yet closed
 	streams  int64
 	Stats    PushStats
-	TakenOut PushTakenOut
+	// MaxRemovals is how many deleted topics are remembered; 0: DefaultRemovals.
+	MaxRemovals int
+	TakenOut    PushTakenOut
 }
 
 // PushTakenOut says which safety parts are removed; see package unfenced.
 type PushTakenOut struct {
 	Horizon     unfenced.Switch // a stream goes on from before what was forgotten
+	History     unfenced.Switch // a stream goes on from a point of another history
 	ResumePoint unfenced.Switch // brokers are told that they know everything
 	Digest      unfenced.Switch // what brokers hold is not compared
 }
@@ -146,6 +149,9 @@ type PushStats struct {
 	// Streams that began with everything, and that went on where an earlier
 	// one had ended.
 	FullSyncs, Resumed int64
+	// Of the former, those that named a point of a history that etcd does not
+	// hold, and a point from before what is remembered.
+	Foreign, Forgotten int64
 	// Mismatched counts brokers that held something else than they were told.
 	Mismatched int64
 	// WentOffline counts replicas whose storage failed, each time, and Strays

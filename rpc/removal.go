@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -10,9 +11,9 @@ import (
 	"github.com/controllerd/controllerd/store"
 )
 
-// maxRemovals is how many deleted topics are remembered, to tell brokers that
+// DefaultRemovals is how many deleted topics are remembered, to tell brokers that
 // have not heard of it yet. In the change list they stand under wholeTopic.
-const maxRemovals = 100_000
+const DefaultRemovals = 100_000
 
 // removals are the topics that were deleted, and who confirmed that it holds
 // nothing of them any more.
@@ -35,7 +36,7 @@ func (p *Pusher) buried(t *cluster.Tombstone, rev store.Rev) {
 	}
 	p.removals.topics[t.ID] = &pb.RemovedTopic{TopicId: t.ID[:], Topic: t.Record.GetTopic(), Partitions: t.Record.GetPartitions()}
 	p.changes.touch(cluster.PartitionID{Topic: t.ID, Index: wholeTopic}, rev)
-	for len(p.removals.order) > maxRemovals {
+	for len(p.removals.order) > cmp.Or(p.MaxRemovals, DefaultRemovals) {
 		oldest := p.removals.order[0]
 		p.removals.order = p.removals.order[1:]
 		delete(p.removals.topics, oldest)

@@ -191,14 +191,32 @@ func (p *Pusher) finishSync(im *cluster.Image, t *target, out []PushAction) []Pu
 	for t.syncedChunks < len(chunks) && t.unacked < window {
 		ids := chunks[t.syncedChunks]
 		t.syncedChunks++
-		if len(ids) > 0 {
-			out = p.send(im, t, &pb.Command{Body: &pb.Command_FullSync{FullSync: &pb.FullSync{
-				SinceRevision: int64(t.fullSince), TopicIds: ids,
-			}}}, out)
+		all := t.syncedChunks == len(chunks) && allRead(im)
+		if len(ids) > 0 || all {
+			out = p.sendSynced(im, t, &pb.FullSync{SinceRevision: int64(t.fullSince), TopicIds: ids, Everything: all}, out)
 		}
 	}
 	if t.syncedChunks == len(chunks) {
 		t.fullSince = 0
 	}
 	return out
+}
+
+func (p *Pusher) sendSynced(im *cluster.Image, t *target, fs *pb.FullSync, out []PushAction) []PushAction {
+	if fs.Everything {
+		t.ghosts = 0
+	}
+	return p.send(im, t, &pb.Command{Body: &pb.Command_FullSync{FullSync: fs}}, out)
+}
+
+// allRead reports whether the image shows every topic and partition there is.
+func allRead(im *cluster.Image) bool { return im.HealthOfAll().Unknown == 0 && !im.UnreadableTopics() }
+
+// dispelGhosts has the broker forget what it was not told of, once all there is
+// could be read.
+func (p *Pusher) dispelGhosts(im *cluster.Image, t *target, out []PushAction) []PushAction {
+	if t.ghosts == 0 || t.fullSince != 0 || t.unacked >= window || !allRead(im) {
+		return out
+	}
+	return p.sendSynced(im, t, &pb.FullSync{SinceRevision: int64(t.ghosts), Everything: true}, out)
 }

@@ -313,12 +313,41 @@ func TestSyncEndsLast(t *testing.T) {
 	}
 }
 
-// An image without topics covers nothing.
+// An image without topics covers nothing: but metadata, of which etcd holds all
+// there is.
 func TestSyncOfNothing(t *testing.T) {
 	h := connected(t)
 	h.after(2 * PingInterval)
-	if len(h.synced[1]) != 0 {
-		t.Errorf("it covers %v", h.synced[1])
+	if fs := h.synced[1]; len(fs) != 1 || len(fs[0].GetTopicIds()) != 0 || !fs[0].GetEverything() {
+		t.Errorf("it covers %v", fs)
+	}
+}
+
+// Metadata is forgotten once everything could be read, not before.
+func TestGhosts(t *testing.T) {
+	h := newHub(t)
+	h.broker(1)
+	h.topic("a", hostedBy(1))
+	h.topic("b", hostedBy(1))
+	h.write(store.Put(keys.Topic("b"), []byte("garbage")))
+	h.begin(1)
+	h.step()
+	h.opens(1)
+	h.step()
+	since := int64(h.im.Rev)
+	if fs := h.synced[1]; len(fs) != 1 || fs[0].GetEverything() {
+		t.Fatalf("sync ends with %v", fs)
+	}
+	h.after(MinRetry)
+	h.applies(1)
+	h.write(store.Delete(keys.Topic("b")))
+	h.after(MinRetry)
+	if fs := h.synced[1]; len(fs) != 2 || !fs[1].GetEverything() || fs[1].GetSinceRevision() != since {
+		t.Errorf("after the repair: %v", fs)
+	}
+	h.after(PingInterval)
+	if n := len(h.synced[1]); n != 2 {
+		t.Errorf("said %d times", n)
 	}
 }
 

@@ -21,7 +21,7 @@ func (p *Pusher) beginSync(im *cluster.Image, t *target) {
 		t.cursor = p.changes.upTo(w)
 		p.Stats.Resumed++
 	} else {
-		t.fullSince, t.syncedChunks = im.Rev, 0
+		t.fullSince, t.ghosts, t.syncedChunks = im.Rev, im.Rev, 0
 		t.sync = p.changes.last
 		p.Stats.FullSyncs++
 	}
@@ -36,9 +36,11 @@ func (p *Pusher) believable(im *cluster.Image, r *pb.ResumePoint) store.Rev {
 	w := store.Rev(r.GetRevision())
 	term := im.Keys.Term(cluster.Epoch(r.GetControllerEpoch()))
 	switch {
-	case w == 0 || w > im.Rev:
-	case im.CreateRev(term) == 0 || im.CreateRev(term) != store.Rev(r.GetClaimRevision()):
+	case w == 0:
+	case !p.TakenOut.History.IsOpen() && (w > im.Rev || im.CreateRev(term) == 0 || im.CreateRev(term) != store.Rev(r.GetClaimRevision())):
+		p.Stats.Foreign++
 	case w < max(im.Horizon, p.forgotten) && !p.TakenOut.Horizon.IsOpen():
+		p.Stats.Forgotten++
 	default:
 		return w
 	}

@@ -60,8 +60,9 @@ type target struct {
 	// fullSince is the revision at which the stream began to say everything; 0:
 	// it went on from an earlier one, or has said which topics that covers.
 	fullSince    store.Rev
-	syncedAt     int64 // the structure of which
-	syncedChunks int   // so many chunks of covered topics were sent
+	ghosts       store.Rev // the same, until the broker has forgotten the metadata of what is gone
+	syncedAt     int64     // the structure of which
+	syncedChunks int       // so many chunks of covered topics were sent
 
 	removals int64 // the tombstones that burials follow
 	burials  []*burial
@@ -91,7 +92,7 @@ func (t *target) opened(now time.Duration, hello *pb.Hello) {
 
 func (t *target) fromStart() {
 	t.cursor, t.brokers, t.unacked, t.since = 0, -1, 0, t.sequence
-	t.resume, t.began, t.told, t.fullSince = nil, false, 0, 0
+	t.resume, t.began, t.told, t.fullSince, t.ghosts = nil, false, 0, 0, 0
 	t.pending = map[cluster.PartitionID]sent{}
 	t.retries = map[cluster.PartitionID]*retry{}
 	t.removals, t.burials = -1, nil
@@ -217,6 +218,7 @@ func (p *Pusher) sendDue(now time.Duration, im *cluster.Image, t *target, out []
 		if t.fullSince != 0 {
 			out = p.finishSync(im, t, out)
 		}
+		out = p.dispelGhosts(im, t, out)
 		if now >= t.ping+progressInterval && len(t.pending) == 0 && p.resumePoint(im, t) > t.told {
 			t.ping = now
 			out = p.sendPing(im, t, out)

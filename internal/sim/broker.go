@@ -21,6 +21,7 @@ type simBroker struct {
 	work    map[cluster.PartitionID]*work
 	done    map[cluster.PartitionID]cluster.LeaderEpoch // of the handlers that did not fail
 	started time.Duration
+	foreign bool // its first hello is from another history
 
 	daemon   int // to ask next
 	joined   bool

@@ -76,6 +76,7 @@ func (w *World) startDaemon(i int) {
 		Rand:     random,
 		Slice:    w.p.slice,
 		TakenOut: w.cfg.Loop,
+		Removals: w.p.removals,
 	})
 	w.daemons[i] = d
 	w.tracef("%s: starts", d.name)
@@ -106,7 +107,12 @@ func (d *simDaemon) kill() {
 
 // account adds what only the loop has counted.
 func (d *simDaemon) account() {
-	d.w.seen["missed change that was healed"] += int(d.loop.Stats.Healed)
+	push, seen := &d.loop.Pusher().Stats, d.w.seen
+	seen["missed change that was healed"] += int(d.loop.Stats.Healed)
+	seen["stream that began with everything"] += int(push.FullSyncs)
+	seen["stream that went on"] += int(push.Resumed)
+	seen["resume point of another history refused"] += int(push.Foreign)
+	seen["resume point from before what is remembered refused"] += int(push.Forgotten)
 }
 
 // clock is the daemon's monotonic clock.

@@ -50,6 +50,8 @@ var allFaults = []fault{
 	{"topic expanded", (*World).expandTopic},
 	{"active killed between transactions", (*World).killBetween},
 	{"stream torn within a chunk", (*World).tear},
+	{"term deleted", (*World).forgetTerm},
+	{"broker of another history", (*World).restartForeign},
 	{"follower bounced", func(w *World) { w.bouncing = true }},
 }
 

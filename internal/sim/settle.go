@@ -118,7 +118,7 @@ func (w *World) amiss() string {
 			return fmt.Sprintf("broker %d is draining", b.ID)
 		}
 	}
-	if what := cmp.Or(w.topicsAmiss(truth), w.diskAmiss(truth)); what != "" {
+	if what := cmp.Or(w.topicsAmiss(truth), w.diskAmiss(truth), w.metadataAmiss(truth)); what != "" {
 		return what
 	}
 	for _, t := range truth.SortedTopics() {

@@ -101,6 +101,7 @@ func (s *stream) accepted(b *simBroker) {
 	}
 	b.streams = append(b.streams, s)
 	hello := b.gate.Hello()
+	b.claimForeign(hello)
 	s.w.tracef("%s: hello to %s on stream %d: resume %v", b.name, s.d.name, s.id.Number, hello.GetResume())
 	s.back(func() {
 		s.b = b

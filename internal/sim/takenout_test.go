@@ -41,6 +41,14 @@ func TestTakenOut(t *testing.T) {
 		{"gate", Config{Gate: out}, []error{ErrStaleAccepted, ErrNotConverged}},
 		{"gate's lock", Config{Lock: out}, []error{ErrStaleAccepted, ErrNotConverged}},
 		{"resume point", Config{Loop: controller.TakenOut{Push: rpc.PushTakenOut{ResumePoint: out, Digest: out}}, Faults: forgetful}, []error{ErrNotConverged}},
+		{"horizon", Config{
+			Loop:   controller.TakenOut{Push: rpc.PushTakenOut{Horizon: out, Digest: out}},
+			Faults: []string{"topic deleted, a broker away", "broker cut off", "daemon killed", "broker frozen"},
+		}, []error{ErrNotConverged}},
+		{"history of the resume point", Config{
+			Loop:   controller.TakenOut{Push: rpc.PushTakenOut{History: out, Digest: out}},
+			Faults: []string{"broker of another history", "block edited"},
+		}, []error{ErrNotConverged}},
 		{"digest", Config{Loop: controller.TakenOut{Push: rpc.PushTakenOut{Digest: out}}, Faults: forgetful}, []error{ErrNotConverged}},
 	} {
 		t.Run(part.name, func(t *testing.T) {

@@ -99,6 +99,7 @@ type profile struct {
 	latency   time.Duration
 	compare   time.Duration // between two compares; 0: none, so that nothing but the watch brings the image up to date
 	blockSize int32
+	removals  int // how many deleted topics a daemon remembers
 	strategy  election.Strategy
 	slice     int  // that a daemon takes in at once; 0: as always
 	oneID     bool // all daemons have the same id
@@ -113,6 +114,7 @@ func (w *World) draw() profile {
 		session:   pick(w, 4*time.Second, 10*time.Second),
 		latency:   pick(w, 200*time.Microsecond, 2*time.Millisecond, 20*time.Millisecond),
 		blockSize: cluster.DefaultBlockSize,
+		removals:  pick(w, 1, 3),
 		oneID:     w.chance(0.1),
 		rhythm:    pick(w, 300*time.Millisecond, time.Second, 3*time.Second, 15*time.Second),
 	}

@@ -1122,7 +1122,10 @@ type FullSync struct {
 	SinceRevision int64 `protobuf:"varint,1,opt,name=since_revision,json=sinceRevision,proto3" json:"since_revision,omitempty"`
 	// Topics whose record and blocks were all read. Several commands may share
 	// them out.
-	TopicIds      [][]byte `protobuf:"bytes,2,rep,name=topic_ids,json=topicIds,proto3" json:"topic_ids,omitempty"`
+	TopicIds [][]byte `protobuf:"bytes,2,rep,name=topic_ids,json=topicIds,proto3" json:"topic_ids,omitempty"`
+	// No record of a topic or a partition was unreadable: of any partition that no
+	// command since then has named, the metadata is forgotten.
+	Everything    bool `protobuf:"varint,3,opt,name=everything,proto3" json:"everything,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1169,6 +1172,13 @@ func (x *FullSync) GetTopicIds() [][]byte {
 		return x.TopicIds
 	}
 	return nil
+}
+
+func (x *FullSync) GetEverything() bool {
+	if x != nil {
+		return x.Everything
+	}
+	return false
 }
 
 type LiveBrokers struct {
@@ -2151,10 +2161,13 @@ const file_controllerd_v1_command_proto_rawDesc = "" +
 	"\rPartitionStop\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12!\n" +
 	"\fleader_epoch\x18\x02 \x01(\x05R\vleaderEpoch\x12\x16\n" +
-	"\x06delete\x18\x03 \x01(\bR\x06delete\"N\n" +
+	"\x06delete\x18\x03 \x01(\bR\x06delete\"n\n" +
 	"\bFullSync\x12%\n" +
 	"\x0esince_revision\x18\x01 \x01(\x03R\rsinceRevision\x12\x1b\n" +
-	"\ttopic_ids\x18\x02 \x03(\fR\btopicIds\"C\n" +
+	"\ttopic_ids\x18\x02 \x03(\fR\btopicIds\x12\x1e\n" +
+	"\n" +
+	"everything\x18\x03 \x01(\bR\n" +
+	"everything\"C\n" +
 	"\vLiveBrokers\x124\n" +
 	"\abrokers\x18\x01 \x03(\v2\x1a.controllerd.v1.LiveBrokerR\abrokers\"\x8b\x01\n" +
 	"\n" +
