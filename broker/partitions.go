@@ -203,6 +203,7 @@ func (m *metadata) admit(v *fencing.Verdict) (start bool) {
 	if len(v.Removed) > 0 {
 		m.removed, m.changed = append(m.removed, v.Removed...), true
 	}
+	m.states = slices.Grow(m.states, len(v.Decisions))
 	for i := range v.Decisions {
 		if d := &v.Decisions[i]; d.Action == fencing.Admitted {
 			m.add(&d.State)
@@ -220,7 +221,7 @@ func (m *metadata) add(s *PartitionState) {
 		return
 	}
 	if m.at == nil {
-		m.at = map[cluster.PartitionID]int{}
+		m.at = make(map[cluster.PartitionID]int, cap(m.states))
 	}
 	m.at[s.Partition] = len(m.states)
 	m.states = append(m.states, *s)

@@ -101,9 +101,9 @@ func (im *Image) walk(events []Event, limit int) ([]Event, int) {
 		events = im.showTopic(w.topic, events)
 		w.added = false
 	}
+	read := im.reader(w.topic.ID)
 	for ; w.next < w.topic.Made() && limit > 0; w.next++ {
-		id := PartitionID{w.topic.ID, w.next}
-		ev := PartitionChanged{Topic: w.topic, ID: id, New: im.Partition(id), Rev: im.applying}
+		ev := PartitionChanged{Topic: w.topic, ID: PartitionID{w.topic.ID, w.next}, New: read(w.next), Rev: im.applying}
 		if w.hide {
 			ev.Old, ev.New = ev.New, nil
 		}

@@ -153,7 +153,7 @@ func (d *decoder) record(value []byte) error {
 	}
 	d.extra = nil
 	for len(value) > 0 {
-		num, typ, tag := protowire.ConsumeTag(value)
+		num, typ, tag := consumeTag(value)
 		switch {
 		case tag < 0:
 			return protowire.ParseError(tag)
@@ -219,7 +219,7 @@ func (d *decoder) field(p *Partition, num protowire.Number, typ protowire.Type, 
 	case list && typ == protowire.BytesType:
 		packed, n := protowire.ConsumeBytes(value)
 		for len(packed) > 0 {
-			v, m := protowire.ConsumeVarint(packed)
+			v, m := consumeVarint(packed)
 			if m < 0 {
 				return m, true
 			}
@@ -228,7 +228,7 @@ func (d *decoder) field(p *Partition, num protowire.Number, typ protowire.Type, 
 		}
 		return n, true
 	case typ == protowire.VarintType && num <= fieldDecided:
-		v, n := protowire.ConsumeVarint(value)
+		v, n := consumeVarint(value)
 		if list {
 			d.lists[num] = append(d.lists[num], BrokerID(v))
 		} else {
@@ -237,6 +237,22 @@ func (d *decoder) field(p *Partition, num protowire.Number, typ protowire.Type, 
 		return n, true
 	}
 	return protowire.ConsumeFieldValue(num, typ, value), false
+}
+
+// consumeTag and consumeVarint are those of protowire, with the short way for a
+// single byte, which most are.
+func consumeTag(b []byte) (protowire.Number, protowire.Type, int) {
+	if b[0] < 0x80 && b[0] >= 8 {
+		return protowire.Number(b[0] >> 3), protowire.Type(b[0] & 7), 1
+	}
+	return protowire.ConsumeTag(b)
+}
+
+func consumeVarint(b []byte) (uint64, int) {
+	if len(b) > 0 && b[0] < 0x80 {
+		return uint64(b[0]), 1
+	}
+	return protowire.ConsumeVarint(b)
 }
 
 // set takes in a field that is a number.

@@ -12,14 +12,29 @@ type Digest struct {
 
 // Add takes a state in.
 func (d *Digest) Add(id PartitionID, le LeaderEpoch, pe PartitionEpoch) {
-	d.Count++
-	d.Sum += mix(id, le, pe)
+	d.Include(DigestOf(id, le, pe))
 }
 
 // Remove takes a state out that was taken in.
 func (d *Digest) Remove(id PartitionID, le LeaderEpoch, pe PartitionEpoch) {
-	d.Count--
-	d.Sum -= mix(id, le, pe)
+	d.Exclude(DigestOf(id, le, pe))
+}
+
+// DigestOf is the digest of one state.
+func DigestOf(id PartitionID, le LeaderEpoch, pe PartitionEpoch) Digest {
+	return Digest{Count: 1, Sum: mix(id, le, pe)}
+}
+
+// Include takes in what another digest holds.
+func (d *Digest) Include(o Digest) {
+	d.Count += o.Count
+	d.Sum += o.Sum
+}
+
+// Exclude takes out what another digest holds.
+func (d *Digest) Exclude(o Digest) {
+	d.Count -= o.Count
+	d.Sum -= o.Sum
 }
 
 // mix is a hash of a state: each 8 bytes go through the finalizer of

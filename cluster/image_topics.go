@@ -49,9 +49,28 @@ func (im *Image) UnreadableTopics() bool {
 // Partitions visits the partitions of a topic in order, with nil for one whose
 // record is missing or unreadable.
 func (im *Image) Partitions(t *Topic, visit func(PartitionID, *Partition)) {
+	read := im.reader(t.ID)
 	for i := range t.Made() {
-		id := PartitionID{t.ID, i}
-		visit(id, im.Partition(id))
+		visit(PartitionID{t.ID, i}, read(i))
+	}
+}
+
+// reader is Partition for many of one topic, in order: it looks up each block
+// once.
+func (im *Image) reader(id TopicID) func(index int32) *Partition {
+	t := im.byID[id]
+	if t == nil || t.topic == nil {
+		return func(int32) *Partition { return nil }
+	}
+	size, made, at, block := t.topic.BlockSize(), t.topic.Made(), int32(-1), (*Block)(nil)
+	return func(index int32) *Partition {
+		if index >= made {
+			return nil
+		}
+		if n := index / size; n != at {
+			at, block = n, t.blocks[n]
+		}
+		return block.Partition(index)
 	}
 }
 

@@ -20,15 +20,17 @@ type digests struct {
 // change takes in a change of the image.
 func (d *digests) change(ev cluster.PartitionChanged) {
 	if p := ev.Old; p != nil {
-		d.all.Remove(ev.ID, p.LeaderEpoch, p.PartitionEpoch)
+		was := cluster.DigestOf(ev.ID, p.LeaderEpoch, p.PartitionEpoch)
+		d.all.Exclude(was)
 		for _, b := range p.Replicas {
-			d.of(b).Remove(ev.ID, p.LeaderEpoch, p.PartitionEpoch)
+			d.of(b).Exclude(was)
 		}
 	}
 	if p := ev.New; p != nil {
-		d.all.Add(ev.ID, p.LeaderEpoch, p.PartitionEpoch)
+		is := cluster.DigestOf(ev.ID, p.LeaderEpoch, p.PartitionEpoch)
+		d.all.Include(is)
 		for _, b := range p.Replicas {
-			d.of(b).Add(ev.ID, p.LeaderEpoch, p.PartitionEpoch)
+			d.of(b).Include(is)
 		}
 	}
 }
