@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -53,6 +56,10 @@ type Config struct {
 	// KeepRevisions is how many revisions automatic compaction leaves. 0 means
 	// DefaultKeepRevisions; below 0 turns compaction off.
 	KeepRevisions int
+	// Members are the addresses of all members for each other, by name, if there
+	// are several; Name is this one's.
+	Name    string
+	Members map[string]string
 	// NoFsync trades durability for speed; for tests.
 	NoFsync bool
 	// Logger gets the server's log. Nil drops all but the reason for which etcd
@@ -185,6 +192,9 @@ func embedConfig(cfg Config, st *streams) *embed.Config {
 	e.ListenPeerUrls = nil
 	e.AdvertisePeerUrls = []url.URL{{Scheme: "http", Host: advertisedPeerAddress}}
 	e.InitialCluster = e.InitialClusterFromName(e.Name)
+	if len(cfg.Members) > 0 {
+		joinMembers(e, cfg)
+	}
 	e.EnableGRPCGateway = false
 
 	e.TickMs = uint(cfg.Tick.Milliseconds())
@@ -201,10 +211,28 @@ func embedConfig(cfg Config, st *streams) *embed.Config {
 	return e
 }
 
+// joinMembers makes the server one of several.
+func joinMembers(e *embed.Config, cfg Config) {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(cfg.Members)) {
+		all = append(all, name+"=http://"+cfg.Members[name])
+	}
+	own := []url.URL{{Scheme: "http", Host: cfg.Members[cfg.Name]}}
+	e.Name, e.InitialCluster = cfg.Name, strings.Join(all, ",")
+	e.ListenPeerUrls, e.AdvertisePeerUrls = own, own
+}
+
+// Cut drops, from now on, what this member has to say to another one; Mend ends
+// that.
+func (s *Server) Cut(other *Server) { s.etcd.Server.CutPeer(other.etcd.Server.MemberID()) }
+
+// Mend undoes Cut.
+func (s *Server) Mend(other *Server) { s.etcd.Server.MendPeer(other.etcd.Server.MemberID()) }
+
 // Addr is the address that clients dial.
 func (s *Server) Addr() string { return s.cfg.Addr }
 
-// Member is the id of the only member.
+// Member is the id of the member.
 func (s *Server) Member() uint64 { return uint64(s.etcd.Server.MemberID()) }
 
 // Err brings an error if the server ends by itself.
@@ -219,6 +247,9 @@ func (s *Server) Stop() error {
 	var err error
 	s.stop.Do(func() {
 		s.streams.end()
+		if len(s.cfg.Members) > 0 {
+			s.etcd.Server.HardStop() // or a leader would wait for a successor, which may be stopping too
+		}
 		s.etcd.Close()
 		err = s.lock.Close()
 	})

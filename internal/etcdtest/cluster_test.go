@@ -9,6 +9,7 @@ import (
 	"github.com/controllerd/controllerd/internal/etcdserver"
 	"github.com/controllerd/controllerd/internal/etcdtest"
 	"github.com/controllerd/controllerd/store"
+	"github.com/controllerd/controllerd/store/etcdstore"
 )
 
 const limit = 20 * time.Second
@@ -99,5 +100,32 @@ func TestDirectoryIsNotSharedAndPortIsChecked(t *testing.T) {
 	}
 	if err := b.Stop(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A member that is cut off answers no linearizable read, the others do; once it
+// is back it knows what was written meanwhile.
+func TestIsolate(t *testing.T) {
+	ctx := timeout(t)
+	m := etcdtest.StartMembers(t, 3)
+	here, there := etcdstore.New(etcdtest.Dial(t, m.Endpoint(2))), etcdstore.New(etcdtest.Dial(t, m.Endpoint(0)))
+	if _, err := here.Commit(ctx, put("a")); err != nil {
+		t.Fatal(err)
+	}
+	m.Isolate(2)
+	for err := errors.New("no leader yet"); err != nil; { // the one that was cut off may have led
+		if err = ctx.Err(); err != nil {
+			t.Fatal(err)
+		}
+		_, err = there.Commit(ctx, put("b"))
+	}
+	short, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if snap, err := here.Get(short, "b"); err == nil {
+		t.Errorf("who is cut off answers %v", snap)
+	}
+	m.Rejoin(2)
+	if snap, err := here.Get(ctx, "b"); err != nil || len(snap.KVs) != 1 {
+		t.Errorf("after it is back: %v, %v", snap, err)
 	}
 }

@@ -41,6 +41,8 @@ type Rule struct {
 	// stream, by the message that is to be broken. Nil means all. It is not
 	// asked when a stream is opened.
 	Match func(msg any) bool
+	// Open confines the rule to streams that are open when it is added.
+	Open bool
 	// Times is how often the rule works; 0 means until it is removed.
 	Times int
 	Delay time.Duration
@@ -49,14 +51,16 @@ type Rule struct {
 // Faults breaks single calls of a client. The client sees its own retries
 // broken one by one.
 type Faults struct {
-	mu    sync.Mutex
-	rules []*Fault
+	mu      sync.Mutex
+	rules   []*Fault
+	streams int // opened so far
 }
 
 // Fault is a rule at work.
 type Fault struct {
 	rule    Rule
 	faults  *Faults
+	streams int // opened before
 	hits    int // guarded by faults.mu
 	hit     chan struct{}
 	removed chan struct{}
@@ -73,6 +77,7 @@ func (f *Faults) Add(r Rule) *Fault {
 	x := &Fault{rule: r, faults: f, hit: make(chan struct{}), removed: make(chan struct{})}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	x.streams = f.streams
 	f.rules = append(f.rules, x)
 	return x
 }
@@ -92,9 +97,17 @@ func (x *Fault) Hits() int {
 
 // find counts and returns the rule with one of the effects that fits a message.
 func (f *Faults) find(method string, msg any, effects ...Effect) *Fault {
+	return f.findIn(0, method, msg, effects...)
+}
+
+// findIn is find for a message of the so many-th stream.
+func (f *Faults) findIn(stream int, method string, msg any, effects ...Effect) *Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, x := range f.rules {
+		if x.rule.Open && (stream == 0 || stream > x.streams) {
+			continue
+		}
 		if x.fits(method, msg, effects) {
 			if x.hits++; x.hits == 1 {
 				close(x.hit)
@@ -176,7 +189,10 @@ func (f *Faults) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 	if err != nil {
 		return nil, err
 	}
-	return &faultyStream{ClientStream: s, faults: f, method: method}, nil
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.streams++
+	return &faultyStream{ClientStream: s, faults: f, method: method, number: f.streams}, nil
 }
 
 // faultyStream breaks the messages of one stream.
@@ -184,10 +200,11 @@ type faultyStream struct {
 	grpc.ClientStream
 	faults *Faults
 	method string
+	number int // 1 is the first
 }
 
 func (s *faultyStream) SendMsg(m any) error {
-	if x := s.faults.find(s.method, m, Hold, Slow); x != nil {
+	if x := s.faults.findIn(s.number, s.method, m, Hold, Slow); x != nil {
 		if err := x.wait(s.Context()); err != nil {
 			return err
 		}
@@ -200,7 +217,7 @@ func (s *faultyStream) RecvMsg(m any) error {
 		if err := s.ClientStream.RecvMsg(m); err != nil {
 			return err
 		}
-		x := s.faults.find(s.method, m, HoldReply, LoseReply, Slow)
+		x := s.faults.findIn(s.number, s.method, m, HoldReply, LoseReply, Slow)
 		if x == nil {
 			return nil
 		}

@@ -25,6 +25,7 @@ type Proxy struct {
 	healed  chan struct{} // closed while data passes
 	latency time.Duration // of each direction
 	refuse  bool
+	dials   int
 }
 
 // Start listens on a free port of loopback.
@@ -47,6 +48,13 @@ func Start(target string) (*Proxy, error) {
 
 // Addr is the address to dial instead of the target's.
 func (p *Proxy) Addr() string { return p.listen.Addr().String() }
+
+// Dials is how many connections were made to the proxy.
+func (p *Proxy) Dials() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.dials
+}
 
 // Blackhole holds all data back, in both directions and on new connections
 // too. Nobody sees a connection break.
@@ -114,6 +122,9 @@ func (p *Proxy) accept() {
 			return
 		}
 		if err == nil {
+			p.mu.Lock()
+			p.dials++
+			p.mu.Unlock()
 			p.wg.Go(func() { p.serve(c) })
 		}
 	}
