@@ -128,6 +128,9 @@ func (im *Image) dispatch(p parsedKey, c store.Change, events []Event) ([]Event,
 	case keyNode:
 		r := &pb.NodeRecord{}
 		err := readRecord(c, r)
+		if err == nil && !c.Deleted && r.GetNodeUuid() == "" {
+			err = errNoNode
+		}
 		delete(im.Nodes, p.id)
 		if !c.Deleted && err == nil {
 			im.Nodes[p.id] = &Node{ID: p.id, ModRev: c.KV.ModRev, Record: r}

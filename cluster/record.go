@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
@@ -44,6 +45,8 @@ func (b *Broker) ShuttingDown() bool {
 // Unreachable reports whether some active controller found that the broker,
 // though it has a session, answers on no stream of commands.
 func (b *Broker) Unreachable() bool { return b.Record.GetUnreachable() }
+
+var errNoNode = errors.New("decode node: no node uuid")
 
 // Node is the owner of a broker id.
 type Node struct {

@@ -188,7 +188,9 @@ func (c *Candidate) Step(now Now, im *cluster.Image, oldestWrite time.Duration, 
 func (c *Candidate) observe(now time.Duration, im *cluster.Image) {
 	if c.keeper != nil {
 		c.keeper.Observe(im)
-		c.proven = max(c.proven, c.keeper.proven)
+		if c.keeper.seen || c.proven == 0 { // a lease that was granted again says nothing about the watch
+			c.proven = max(c.proven, c.keeper.proven)
+		}
 		c.doubtful = c.doubtful && (!c.keeper.seen || c.phase == stopping || c.phase == releasing)
 	}
 	switch {

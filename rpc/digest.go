@@ -45,10 +45,13 @@ func (d *digests) of(id cluster.BrokerID) *cluster.Digest {
 }
 
 // checkDigest compares what a broker holds with what it should, if nothing is
-// on its way that would make a difference. What it holds wrong, it is told
-// everything again: a lost event of the watch, or a fault in its memory.
+// on its way that would make a difference. A gate holds a state once it has
+// admitted the command; how the handler fares makes no difference, or a result
+// that never comes would hide that there is none to come. What a broker holds
+// wrong, it is told everything again: a lost event of the watch, or a fault in
+// its memory.
 func (p *Pusher) checkDigest(now time.Duration, t *target, pong *pb.Pong) {
-	if !t.began || t.fullSince != 0 || t.ghosts != 0 || t.cursor != p.changes.last || len(t.pending)+len(t.retries)+t.unacked+t.unstopped() > 0 || t.removals != p.removals.version || now < t.noCheck || pong.GetHosted() == nil || p.TakenOut.Digest.IsOpen() {
+	if !t.began || t.fullSince != 0 || t.ghosts != 0 || t.cursor != p.changes.last || t.unacked+t.unstopped() > 0 || t.removals != p.removals.version || now < t.noCheck || pong.GetHosted() == nil || p.TakenOut.Digest.IsOpen() {
 		return
 	}
 	wrong := !same(p.digests.of(t.id), pong.GetHosted())
