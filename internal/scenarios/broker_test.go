@@ -24,6 +24,7 @@ type node struct {
 	*broker.Broker
 	id      cluster.BrokerID
 	streams atomic.Int64 // of commands, open
+	bend    *bend        // nil: nothing is bent
 
 	mu    sync.Mutex
 	seen  []broker.Observation
@@ -102,7 +103,44 @@ func (w *world) registered(b *node) {
 func (n *node) countStream(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	n.streams.Add(1)
 	defer n.streams.Add(-1)
+	if n.bend != nil {
+		s = bentStream{s, n.bend}
+	}
 	return handler(srv, s)
+}
+
+// bend changes what a broker receives and sends on its streams of commands,
+// or only looks at it. An error breaks the stream; its functions may wait.
+type bend struct {
+	received func(context.Context, *pb.CommandsRequest) error
+	sending  func(*pb.CommandsResponse) error
+}
+
+// bent puts a bend into the streams of a broker.
+func bent(b *bend) brokerOption { return func(n *node, _ *broker.Config) { n.bend = b } }
+
+type bentStream struct {
+	grpc.ServerStream
+	bend *bend
+}
+
+func (s bentStream) RecvMsg(m any) error {
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	if req, ok := m.(*pb.CommandsRequest); ok && s.bend.received != nil {
+		return s.bend.received(s.Context(), req)
+	}
+	return nil
+}
+
+func (s bentStream) SendMsg(m any) error {
+	if resp, ok := m.(*pb.CommandsResponse); ok && s.bend.sending != nil {
+		if err := s.bend.sending(resp); err != nil {
+			return err
+		}
+	}
+	return s.ServerStream.SendMsg(m)
 }
 
 func (n *node) observe(o broker.Observation) {

@@ -3,6 +3,7 @@ package scenarios
 import (
 	"context"
 	"flag"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/controllerd/controllerd/cluster"
 	"github.com/controllerd/controllerd/election"
 	"github.com/controllerd/controllerd/epoch"
 	"github.com/controllerd/controllerd/internal/etcdtest"
@@ -18,6 +20,7 @@ import (
 	"github.com/controllerd/controllerd/internal/netproxy"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 	"github.com/controllerd/controllerd/rpc"
+	"github.com/controllerd/controllerd/store"
 )
 
 // daemon is a daemon in this process, with faults between it and etcd.
@@ -88,7 +91,7 @@ func (w *world) daemon(id string, opts ...daemonOption) *daemon {
 	w.t.Helper()
 	d := &daemon{w: w, faults: &etcdtest.Faults{}, toBrokers: &etcdtest.Faults{}}
 	cfg := localcluster.DaemonConfig{
-		ID: id, Cluster: clusterName, EtcdEndpoints: []string{w.etcd.Endpoint()}, LeaseTTL: patient, Strategy: strategy,
+		ID: id, Cluster: clusterName, EtcdEndpoints: w.endpoints, LeaseTTL: patient, Strategy: strategy,
 		Logger: w.logger(),
 	}
 	for _, o := range opts {
@@ -142,6 +145,21 @@ func (d *daemon) watchTerms() {
 	if n := len(d.terms); n > 0 && d.terms[n-1].ended.IsZero() {
 		d.terms[n-1].ended = time.Now()
 	}
+}
+
+// goesBack watches the daemon until it ends, and returns an error if its image
+// ever goes back to an older revision or epoch.
+func (d *daemon) goesBack() (err error) {
+	var rev store.Rev
+	var e cluster.Epoch
+	_ = d.Controller.Await(context.Background(), func(v rpc.View) bool {
+		if v.Image.Rev < rev || v.Image.Epoch < e {
+			err = fmt.Errorf("%s went from revision %d, epoch %d back to %d, %d", d.ID, rev, e, v.Image.Rev, v.Image.Epoch)
+		}
+		rev, e = v.Image.Rev, v.Image.Epoch
+		return err != nil
+	})
+	return err
 }
 
 // active is the claim under which the daemon acts, if it does.

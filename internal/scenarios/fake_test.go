@@ -42,7 +42,6 @@ func (w *world) fake(id cluster.BrokerID, answer func(*pb.Command) *pb.CommandAc
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
 	f := &fake{w: w, id: id, answer: answer, server: grpc.NewServer(), registered: make(chan struct{})}
 	pb.RegisterCommandServiceServer(f.server, f)
 	done := make(chan struct{})
@@ -51,17 +50,33 @@ func (w *world) fake(id cluster.BrokerID, answer func(*pb.Command) *pb.CommandAc
 		_ = f.server.Serve(l)
 	}()
 	w.t.Cleanup(func() {
-		cancel()
 		f.server.Stop()
 		<-done
 	})
-	var clients []pb.BrokerServiceClient
-	for _, d := range w.daemons {
-		clients = append(clients, pb.NewBrokerServiceClient(dial(w.t, d.Endpoint)))
-	}
-	f.register(clients, l.Addr().String())
-	go f.renew(ctx, clients)
+	f.enlist(l.Addr().String())
 	return f
+}
+
+// enlist registers a broker that is reached at an address, and keeps its
+// session.
+func (f *fake) enlist(addr string) {
+	f.w.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	f.w.t.Cleanup(func() { cancel(); <-done })
+	var clients []pb.BrokerServiceClient
+	for _, d := range f.w.daemons {
+		clients = append(clients, pb.NewBrokerServiceClient(dial(f.w.t, d.Endpoint)))
+	}
+	go func() {
+		defer close(done)
+		select {
+		case <-f.registered:
+			f.renew(ctx, clients)
+		case <-ctx.Done():
+		}
+	}()
+	f.register(clients, addr)
 }
 
 func (f *fake) register(clients []pb.BrokerServiceClient, addr string) {

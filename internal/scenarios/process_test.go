@@ -18,21 +18,32 @@ import (
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 )
 
-// programDir is where the program was built, if it was.
+// programDir is where programs were built, if any was.
 var programDir string
 
 // program builds controllerd once for all tests.
-var program = sync.OnceValues(func() (path string, err error) {
-	if programDir, err = os.MkdirTemp("", "scenarios"); err != nil {
+var program = sync.OnceValues(func() (string, error) {
+	return build("controllerd", "github.com/controllerd/controllerd/cmd/controllerd")
+})
+
+var makeProgramDir = sync.OnceValues(func() (string, error) {
+	var err error
+	programDir, err = os.MkdirTemp("", "scenarios")
+	return programDir, err
+})
+
+// build builds a program for all tests.
+func build(name, pkg string) (string, error) {
+	dir, err := makeProgramDir()
+	if err != nil {
 		return "", err
 	}
-	path = filepath.Join(programDir, "controllerd")
-	build := exec.Command("go", "build", "-o", path, "github.com/controllerd/controllerd/cmd/controllerd")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build controllerd: %w\n%s", err, out)
+	path := filepath.Join(dir, name)
+	if out, err := exec.Command("go", "build", "-o", path, pkg).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
 	}
 	return path, nil
-})
+}
 
 func TestMain(m *testing.M) {
 	code := m.Run()

@@ -83,6 +83,11 @@ func holdClaims(d *daemon) *etcdtest.Fault {
 // have left them whose brokers are all away.
 func (w *world) preload(topics int, brokers int32) {
 	w.t.Helper()
+	w.preloadNamed(topics, brokers, 3, func(i int) string { return fmt.Sprint("topic-", i) })
+}
+
+func (w *world) preloadNamed(topics int, brokers, rf int32, name func(int) string) {
+	w.t.Helper()
 	const perTxn = 60
 	var ops []clientv3.Op
 	flush := func() {
@@ -97,10 +102,9 @@ func (w *world) preload(topics int, brokers int32) {
 	ops = append(ops, clientv3.OpPut(w.keys.Cluster(), string(encode(w.t, cfg))))
 	flush()
 	for i := range topics {
-		name := fmt.Sprint("topic-", i)
 		id := cluster.TopicID{1, 2, byte(i >> 24), byte(i >> 16), byte(i >> 8), byte(i)}
 		p := &pb.PartitionRecord{Leader: int32(cluster.NoLeader), Cause: pb.ChangeCause_CHANGE_CAUSE_CREATED}
-		for r := range min(brokers, 3) {
+		for r := range min(brokers, rf) {
 			p.Replicas = append(p.Replicas, (int32(i)+r)%brokers)
 		}
 		p.Isr = p.Replicas
@@ -110,7 +114,7 @@ func (w *world) preload(topics int, brokers int32) {
 		block := w.keys.Block(cluster.BlockID{Topic: id})
 		ops = append(ops,
 			clientv3.OpPut(block, string(encode(w.t, &pb.PartitionBlock{Partitions: []*pb.PartitionRecord{p}}))),
-			clientv3.OpPut(w.keys.Topic(name), string(encode(w.t, topic))))
+			clientv3.OpPut(w.keys.Topic(name(i)), string(encode(w.t, topic))))
 		if len(ops) == 2*perTxn {
 			flush()
 		}

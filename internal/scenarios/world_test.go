@@ -37,13 +37,14 @@ const (
 
 // world is one etcd with all that uses it.
 type world struct {
-	t      *testing.T
-	etcd   *etcdtest.Cluster
-	client *clientv3.Client
-	store  store.Store
-	keys   cluster.Keys
-	tape   *tape
-	log    *logBuffer
+	t         *testing.T
+	etcd      *etcdtest.Cluster // nil on several members
+	endpoints []string          // of etcd, as daemons are told
+	client    *clientv3.Client
+	store     store.Store
+	keys      cluster.Keys
+	tape      *tape
+	log       *logBuffer
 
 	mu        sync.Mutex
 	daemons   []*daemon
@@ -56,6 +57,7 @@ func newWorld(t *testing.T, opts ...etcdtest.Option) *world {
 	t.Helper()
 	opts = append(opts, etcdtest.NoFsync()) // nothing here restarts etcd
 	w := &world{t: t, etcd: etcdtest.Start(t, opts...), keys: cluster.KeysOf(clusterName), log: &logBuffer{}, made: map[string]bool{}}
+	w.endpoints = []string{w.etcd.Endpoint()}
 	w.client = w.etcd.Client(t)
 	w.store = etcdstore.New(w.client)
 	w.tape = startTape(t, w.client, w.keys)
