@@ -15,6 +15,7 @@ const maxChores = 256
 const (
 	maxCompleted = 4096 // partitions of one topic
 	maxSwept     = 2048 // blocks
+	buryCost     = 4    // so many partitions of a topic that is deleted take as long as a write
 )
 
 // maxGuarded is up to how many blocks of a topic are compared when it is
@@ -32,7 +33,7 @@ func (l *Loop) choresDue() bool {
 // tombstones that have confirmed, and deletes hidden blocks.
 func (d *draft) doChores() {
 	for n, t := range d.l.machine.Topics() {
-		if n == maxChores || d.writes >= maxWrites {
+		if n == maxChores || d.writes >= d.limit {
 			break
 		}
 		if t.Deleting() {
@@ -81,7 +82,7 @@ func (d *draft) sweep() {
 	n := 0
 	for _, b := range l.im.HiddenBlocks() {
 		t := l.im.TopicByID(b.ID.Topic)
-		if b.ModRev > upTo || t != nil && t.Deleting() {
+		if b.ModRev > upTo || t != nil && t.Deleting() || d.making[b.ID.Topic] {
 			continue
 		}
 		if n++; n > maxSwept {
@@ -116,16 +117,20 @@ func (d *draft) shrinkTombstones() {
 	}
 }
 
-// deleteTopics decides a request to delete topics. It takes two plans: the
-// mark, then the deletion. A topic that is gone by then was deleted.
+// deleteTopics decides a request to delete topics. It takes two plans at least:
+// the mark, then the deletion. A topic that is gone by then was deleted.
 func (d *draft) deleteTopics(a *asked, r rpc.DeleteTopics) {
 	if a.deletes == nil {
 		a.deletes = d.l.toDelete(r.GetTopics())
 	}
-	marked := false
+	more := false
 	for _, result := range a.deletes {
 		if result.GetError() != "" {
 			continue
+		}
+		if d.writes >= d.limit {
+			more = true
+			break
 		}
 		switch t := d.l.im.TopicByID(cluster.TopicID(result.GetTopicId())); {
 		case t == nil:
@@ -137,10 +142,10 @@ func (d *draft) deleteTopics(a *asked, r rpc.DeleteTopics) {
 			d.deleteTopic(t, a.id)
 		default:
 			d.markTopic(t, r.GetReason(), a.id)
-			marked = true
+			more = true
 		}
 	}
-	if !marked {
+	if !more {
 		d.answers[a.id] = rpc.Answer{Response: &pb.DeleteTopicsResponse{Results: a.deletes}}
 	}
 }
@@ -200,6 +205,7 @@ func (d *draft) deleteTopic(t *cluster.Topic, owner int64) {
 				u.conds = append(u.conds, store.ModRevIs(block, im.ModRev(block)))
 			}
 		}
+		d.writes += int(t.Made()) / buryCost
 		if r := statemachine.Bury(im, d.term, t); r != nil { // first: who watches knows then why the rest goes
 			u.ops = append(u.ops, store.Put(im.Keys.Tombstone(t.ID), cluster.Encode(r)))
 		}
@@ -214,4 +220,5 @@ func (d *draft) deleteTopic(t *cluster.Topic, owner int64) {
 func (d *draft) chore(id cluster.TopicID, u *unit) {
 	d.deleted[id] = u
 	d.chores = append(d.chores, u)
+	d.writes += eventCost
 }

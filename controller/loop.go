@@ -77,6 +77,7 @@ type Loop struct {
 	resigned any   // what it will be answered
 
 	requests []asked
+	asked    bool // the last plan decided requests
 	plan     *plan
 	winding  bool // stopping on purpose: what is on its way may still be answered
 	urgent   bool // the last Step put off the push

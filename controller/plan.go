@@ -18,10 +18,14 @@ const (
 	inFlight = 16
 	// maxChunkBytes leaves room in store.MaxTxnBytes for the guard and framing.
 	maxChunkBytes = 1 << 20
-	// maxWrites bounds the partitions of one plan, maxBlocks their blocks: what
-	// can fly at once. A plan must be made well within a lease.
-	maxWrites = 1 << 15
+	// maxWrites bounds the partitions of one plan that nobody has asked for,
+	// maxBlocks their blocks: what can fly at once, and is made in one step.
+	// Beside it there is room for half as many that were asked for.
+	maxWrites = 1 << 14
 	maxBlocks = inFlight * (store.MaxOps - 2)
+	// askedShare divides them as long as requests come: more plans are made, and
+	// no request but the first waits for more than two small ones.
+	askedShare = 4
 	// maxRequests bounds the requests that one plan decides.
 	maxRequests = 1024
 )
@@ -332,6 +336,7 @@ func (l *Loop) finishPlan(now time.Duration, out []Action) []Action {
 		case failure != nil && !errors.Is(failure, epoch.ErrClaimLost):
 			out = append(out, Answer{a.id, rpc.Answer{Err: refusedError(failure)}})
 		case failure != nil || !proven:
+			a.creation = nil // what it has made is known by the request id, or swept
 			again = append(again, a)
 		default:
 			answer, decided := p.answers[a.id]

@@ -24,6 +24,8 @@ type asked struct {
 	// deletes are, of a DeleteTopics that was looked at before, its results and
 	// what its names stood for.
 	deletes []*pb.DeleteTopicResult
+	// creation is how far a CreateTopics has come.
+	creation *creation
 }
 
 // draft collects what one plan will write.
@@ -31,14 +33,16 @@ type draft struct {
 	l        *Loop
 	term     statemachine.Term
 	blocks   map[cluster.BlockID]*blockDraft
-	topics   map[string]bool           // names created in this plan, as metrics show them
+	topics   map[string]bool           // names that requests are making, as metrics show them
+	making   map[cluster.TopicID]bool  // topics that earlier plans have begun to make
 	created  []unit                    // whole topics, or blocks of big ones
 	records  []unit                    // topic records that must come after their blocks
 	deleted  map[cluster.TopicID]*unit // topics that are marked or deleted
 	chores   []*unit                   // deleted, and what else no request has asked for, in order
 	answers  map[int64]rpc.Answer
-	writes   int
-	promised int // partitions of topics that this plan creates
+	writes   int // and what else has taken about as long as a write
+	limit    int // of writes
+	promised int // partitions of topics that are being made
 }
 
 type blockDraft struct {
@@ -61,19 +65,24 @@ func (l *Loop) makePlan(now time.Duration) bool {
 		term:    statemachine.Term{Epoch: l.claim.Epoch, NowMs: l.wallMs, MemberEpoch: l.cfg.TakenOut.MemberEpoch},
 		blocks:  map[cluster.BlockID]*blockDraft{},
 		topics:  map[string]bool{},
+		making:  map[cluster.TopicID]bool{},
 		deleted: map[cluster.TopicID]*unit{},
 		answers: map[int64]rpc.Answer{},
 	}
-	for _, w := range l.machine.Step(d.term, maxWrites) {
-		if len(d.blocks) == maxBlocks {
-			break // the rest stays due
-		}
+	d.resumeCreations()
+	share := 1
+	if len(l.requests) > 0 || l.asked { // who was answered by the last plan comes again
+		share = askedShare
+	}
+	d.limit = maxWrites / share
+	for _, w := range l.machine.Step(d.term, d.limit, maxBlocks/share) { // the rest stays due
 		d.put(w, 0)
 	}
 	d.doChores()
+	d.limit = d.writes + maxWrites/2
 	var taken, later []asked
 	for i, a := range l.requests {
-		if len(taken) == maxRequests || d.writes >= maxWrites {
+		if len(taken) == maxRequests || d.writes >= d.limit {
 			later = append(later, l.requests[i:]...)
 			break
 		}
@@ -83,7 +92,7 @@ func (l *Loop) makePlan(now time.Duration) bool {
 			later = append(later, a)
 		}
 	}
-	l.requests = later
+	l.requests, l.asked = later, len(taken) > 0
 	units := d.units()
 	if len(units) == 0 { // all blocks stand, only their records are missing
 		units, d.records = d.records, nil
@@ -198,7 +207,7 @@ func (d *draft) decide(a *asked) bool {
 	case rpc.Alter:
 		return d.alter(a.id, r)
 	case rpc.CreateTopics:
-		return d.createTopics(a.id, r)
+		return d.createTopics(a, r)
 	case rpc.DeleteTopics:
 		d.deleteTopics(a, r)
 	}

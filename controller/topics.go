@@ -3,8 +3,6 @@ package controller
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/controllerd/controllerd/cluster"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
@@ -36,69 +34,129 @@ func (l Limits) Validate() error {
 	return errors.Join(faults...)
 }
 
-// createTopics decides a request for new topics, each by itself.
-func (d *draft) createTopics(owner int64, r rpc.CreateTopics) bool {
-	times := map[string]int{}
+// creation is a request for new topics that is being decided, topic by topic and
+// slice by slice, over as many plans as it takes.
+type creation struct {
+	results []*pb.CreateTopicResult
+	times   map[string]int // the names asked for, as metrics show them
+	asked   int            // partitions of all topics
+	making  *statemachine.NewTopic
+	made    int32 // of its partitions, in plans that have settled or in this one
+}
+
+func newCreation(r rpc.CreateTopics) *creation {
+	c := &creation{times: map[string]int{}}
 	for _, t := range r.GetTopics() {
-		name := cluster.MetricName(t.GetName())
-		if d.topics[name] {
-			return false
-		}
-		times[name]++
-	}
-	resp := &pb.CreateTopicsResponse{}
-	asked := 0
-	for _, t := range r.GetTopics() {
+		c.times[cluster.MetricName(t.GetName())]++
 		n, _ := statemachine.Shape(t)
-		asked += int(max(n, 0))
+		c.asked += int(max(n, 0))
 	}
-	for _, t := range r.GetTopics() {
-		result := &pb.CreateTopicResult{Name: t.GetName()}
-		if times[cluster.MetricName(t.GetName())] > 1 {
-			result.Error = string(cluster.InvalidRequest)
-			result.Message = fmt.Sprintf("the request names topic %q, or one that collides with it, more than once", t.GetName())
-		} else {
-			d.createTopic(owner, r, t, asked, result)
+	return c
+}
+
+// resumeCreations keeps the names and the partitions of topics that are being
+// made from requests that come later.
+func (d *draft) resumeCreations() {
+	for _, a := range d.l.requests {
+		r, ok := a.request.(rpc.CreateTopics)
+		if !ok || a.creation == nil || r.GetValidateOnly() {
+			continue
 		}
-		resp.Results = append(resp.Results, result)
+		for name := range a.creation.times {
+			d.topics[name] = true
+		}
+		if m := a.creation.making; m != nil {
+			d.promised += int(m.Record.GetPartitionsWanted())
+			d.making[cluster.TopicID(m.Record.GetTopicId())] = true
+		}
 	}
-	for name := range times {
-		d.topics[name] = d.topics[name] || !r.GetValidateOnly()
+}
+
+// createTopics goes on with a request for new topics, each of which is decided
+// by itself. Without an answer it is gone on with by the next plan.
+func (d *draft) createTopics(a *asked, r rpc.CreateTopics) bool {
+	if a.creation == nil {
+		c := newCreation(r)
+		for name := range c.times {
+			if d.topics[name] {
+				return false
+			}
+		}
+		a.creation = c
+		for name := range c.times {
+			d.topics[name] = !r.GetValidateOnly()
+		}
 	}
-	d.answers[owner] = rpc.Answer{Response: resp}
+	c := a.creation
+	for limit := min(d.l.cfg.Slice, d.limit-d.writes); len(c.results) < len(r.GetTopics()) && limit > 0; {
+		limit -= d.createTopic(a, r, r.GetTopics()[len(c.results)], limit)
+	}
+	if len(c.results) == len(r.GetTopics()) {
+		d.answers[a.id] = rpc.Answer{Response: &pb.CreateTopicsResponse{Results: c.results}}
+	}
 	return true
 }
 
-func (d *draft) createTopic(owner int64, r rpc.CreateTopics, t *pb.NewTopic, asked int, result *pb.CreateTopicResult) {
+// createTopic goes on with the next topic, for about limit partitions, and
+// returns how much that has taken.
+func (d *draft) createTopic(a *asked, r rpc.CreateTopics, t *pb.NewTopic, limit int) int {
+	c := a.creation
+	result := &pb.CreateTopicResult{Name: t.GetName()}
+	if c.making == nil {
+		if d.begin(r, t, c, result); c.making == nil {
+			c.results = append(c.results, result)
+			return eventCost
+		}
+	}
+	m := c.making
+	block, all := m.Record.GetBlockSize(), m.Record.GetPartitionsMade()
+	until := min(int64(all), (int64(c.made)+int64(limit)+int64(block)-1)/int64(block)*int64(block))
+	parts := m.Partitions(d.l.im, d.term, c.made, int32(until))
+	whole := c.made == 0 && int32(until) == all
+	c.made = int32(until)
+	units := d.blocksOf(a.id, m, parts)
+	if c.made == all {
+		d.addRecord(a.id, t.GetName(), m, units, whole)
+		result.TopicId, result.Partitions, result.ReplicationFactor = m.Record.GetTopicId(), all, m.Record.GetReplicationFactor()
+		c.results, c.making, c.made = append(c.results, result), nil, 0
+	} else {
+		d.created = append(d.created, units...)
+	}
+	return eventCost + len(parts)
+}
+
+// begin begins to make a topic, or says in the result why there is nothing to
+// make.
+func (d *draft) begin(r rpc.CreateTopics, t *pb.NewTopic, c *creation, result *pb.CreateTopicResult) {
 	im, requestID := d.l.im, r.GetRequestId()
+	if c.times[cluster.MetricName(t.GetName())] > 1 {
+		result.Error = string(cluster.InvalidRequest)
+		result.Message = fmt.Sprintf("the request names topic %q, or one that collides with it, more than once", t.GetName())
+		return
+	}
 	if have := im.Topics[t.GetName()]; have != nil && requestID != "" && have.Record.GetRequestId() == requestID {
 		result.TopicId, result.Partitions, result.ReplicationFactor = have.ID[:], have.Made(), have.Record.GetReplicationFactor()
-		return
-	}
-	if rej := statemachine.ValidateNewTopic(im, t); rej != nil {
-		result.Error, result.Message = string(rej.Reason), rej.Message
-		return
-	}
-	if what := d.tooMany(t, asked); what != "" {
-		result.Error, result.Message = string(cluster.PolicyViolation), what
 		return
 	}
 	var id cluster.TopicID
 	for i := range id {
 		id[i] = byte(d.l.cfg.Rand.Uint32())
 	}
-	record, parts, rej := statemachine.CreateTopic(im, d.term, t, id, requestID, d.l.cfg.Rand.Uint64())
+	m, rej := statemachine.BeginTopic(im, d.term, t, id, requestID, d.l.cfg.Rand.Uint64())
 	if rej != nil {
 		result.Error, result.Message = string(rej.Reason), rej.Message
 		return
 	}
-	result.TopicId, result.Partitions, result.ReplicationFactor = id[:], record.GetPartitionsMade(), record.GetReplicationFactor()
-	if r.GetValidateOnly() {
-		result.TopicId = nil
+	if what := d.tooMany(t, c.asked); what != "" {
+		result.Error, result.Message = string(cluster.PolicyViolation), what
 		return
 	}
-	d.promised += len(parts)
-	d.addTopic(owner, t.GetName(), record, parts)
+	if r.GetValidateOnly() {
+		result.Partitions, result.ReplicationFactor = m.Record.GetPartitionsMade(), m.Record.GetReplicationFactor()
+		return
+	}
+	d.promised += int(m.Record.GetPartitionsMade())
+	c.making, c.made = m, 0
 }
 
 // tooMany says which limit of partitions a new topic would exceed, in a request
@@ -122,41 +180,46 @@ func (d *draft) tooMany(t *pb.NewTopic, asked int) string {
 	return ""
 }
 
-// addTopic writes the blocks first and the record last: until the record
-// stands, nothing of the topic does. What fits into one transaction is one.
-func (d *draft) addTopic(owner int64, name string, record *pb.TopicRecord, parts []statemachine.Write) {
-	k := d.l.im.Keys
-	blocks := map[int32]map[int32]*cluster.Partition{}
-	for i := range parts {
-		n := parts[i].ID.Index / record.GetBlockSize()
-		if blocks[n] == nil {
-			blocks[n] = map[int32]*cluster.Partition{}
+// blocksOf are the units of new partitions, a block each.
+func (d *draft) blocksOf(owner int64, m *statemachine.NewTopic, parts []statemachine.Write) []unit {
+	topic, size := cluster.TopicID(m.Record.GetTopicId()), m.Record.GetBlockSize()
+	var units []unit
+	for len(parts) > 0 {
+		n := parts[0].ID.Index / size
+		records := map[int32]*cluster.Partition{}
+		for len(parts) > 0 && parts[0].ID.Index/size == n {
+			records[parts[0].ID.Index] = &parts[0].New
+			parts = parts[1:]
 		}
-		blocks[n][parts[i].ID.Index] = &parts[i].New
+		d.writes += len(records)
+		key := d.l.im.Keys.Block(cluster.BlockID{Topic: topic, Index: n})
+		units = append(units, unit{
+			conds:  []store.Cond{store.Missing(key)},
+			ops:    []store.Op{store.Put(key, (*cluster.Block)(nil).With(records).Encode())},
+			owners: []int64{owner},
+		})
 	}
-	recordUnit := unit{
-		conds:  []store.Cond{store.Missing(k.Topic(name))},
-		ops:    []store.Op{store.Put(k.Topic(name), cluster.Encode(record))},
+	return units
+}
+
+// addRecord writes the record of a topic after its last blocks: until it
+// stands, nothing of the topic does. A topic that fits into one transaction is
+// one.
+func (d *draft) addRecord(owner int64, name string, m *statemachine.NewTopic, blocks []unit, whole bool) {
+	key := d.l.im.Keys.Topic(name)
+	record := unit{
+		conds:  []store.Cond{store.Missing(key)},
+		ops:    []store.Op{store.Put(key, cluster.Encode(m.Record))},
 		owners: []int64{owner},
 	}
-	whole := unit{owners: []int64{owner}}
-	var each []unit
-	for _, n := range slices.Sorted(maps.Keys(blocks)) {
-		key := k.Block(cluster.BlockID{Topic: cluster.TopicID(record.GetTopicId()), Index: n})
-		u := unit{
-			conds:  []store.Cond{store.Missing(key)},
-			ops:    []store.Op{store.Put(key, (*cluster.Block)(nil).With(blocks[n]).Encode())},
-			owners: []int64{owner},
-		}
-		each = append(each, u)
-		whole.conds, whole.ops = append(whole.conds, u.conds...), append(whole.ops, u.ops...)
+	one := unit{owners: []int64{owner}}
+	for _, u := range append(blocks, record) {
+		one.conds, one.ops = append(one.conds, u.conds...), append(one.ops, u.ops...)
 	}
-	whole.conds, whole.ops = append(whole.conds, recordUnit.conds...), append(whole.ops, recordUnit.ops...)
-	d.writes += len(parts)
-	if len(whole.conds) <= store.MaxConds-2 && whole.size() <= maxChunkBytes {
-		d.created = append(d.created, whole)
+	if whole && len(one.conds) <= store.MaxConds-2 && one.size() <= maxChunkBytes {
+		d.created = append(d.created, one)
 		return
 	}
-	d.created = append(d.created, each...)
-	d.records = append(d.records, recordUnit)
+	d.created = append(d.created, blocks...)
+	d.records = append(d.records, record)
 }

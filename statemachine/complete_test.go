@@ -138,7 +138,7 @@ func TestDeletingIsLeft(t *testing.T) {
 	old := k.Topics["t"]
 	k.topic(1, 1, func(r *pb.TopicRecord) { r.Deleting = true })
 	m.Observe([]cluster.Event{cluster.TopicChanged{Old: old, New: k.Topics["t"]}})
-	if writes := m.Step(Term{Epoch: 1}, 10); len(writes) != 0 { // before it was reviewed
+	if writes := m.Step(Term{Epoch: 1}, 10, 1<<30); len(writes) != 0 { // before it was reviewed
 		t.Errorf("writes %v", writes)
 	}
 	m.Continue(10)

@@ -123,20 +123,28 @@ func (m *Machine) owes(id cluster.PartitionID) bool {
 func (m *Machine) Agenda() int { return m.due.count }
 
 // Step is what to do next: a write for each of the first partitions of the
-// agenda, at most limit, in order of partition. It changes nothing: until the
-// image shows the writes, the same ones are due.
-func (m *Machine) Step(t Term, limit int) []Write {
+// agenda, at most limit in at most so many blocks, in order of partition. It
+// changes nothing: until the image shows the writes, the same ones are due.
+func (m *Machine) Step(t Term, limit, blocks int) []Write {
 	ids := m.due.first(limit)
 	out := make([]Write, 0, len(ids))
+	var block cluster.BlockID // of the last write
 	for _, id := range ids {
 		old := m.im.Partition(id)
 		if old == nil || m.im.TopicByID(id.Topic).Deleting() { // it is to be reviewed
 			continue
 		}
-		if next, changed := Next(old, m.At(id)); changed {
-			t.stamp(&next)
-			out = append(out, Write{ID: id, Old: old, New: next})
+		next, changed := Next(old, m.At(id))
+		if !changed {
+			continue
 		}
+		if in := cluster.BlockOf(id, m.im.TopicByID(id.Topic).BlockSize()); in != block || len(out) == 0 {
+			if block, blocks = in, blocks-1; blocks < 0 {
+				break
+			}
+		}
+		t.stamp(&next)
+		out = append(out, Write{ID: id, Old: old, New: next})
 	}
 	return out
 }

@@ -165,7 +165,7 @@ func TestHistory(t *testing.T) {
 // stepTwice checks that a step changes nothing, obeys its limit and is in
 // order.
 func stepTwice(t *testing.T, w *world, limit int) []Write {
-	writes, again := w.m.Step(w.term, limit), w.m.Step(w.term, limit)
+	writes, again := w.m.Step(w.term, limit, 1<<30), w.m.Step(w.term, limit, 1<<30)
 	if !reflect.DeepEqual(writes, again) {
 		t.Fatalf("a step is not repeatable: %v, then %v", writes, again)
 	}
@@ -286,7 +286,7 @@ func TestReviewInSlices(t *testing.T) {
 		for range 60 {
 			randomEvent(rng, w, &topics)
 			if rng.IntN(3) == 0 {
-				w.write(w.m.Step(w.term, rng.IntN(6)))
+				w.write(w.m.Step(w.term, rng.IntN(6), 1<<30))
 			}
 			if rng.IntN(10) == 0 {
 				w.m.BeginCheck()
@@ -332,7 +332,7 @@ func lossWorld(b *testing.B) *world {
 	w.up(0, 1, 2, 3, 4)
 	for n := range 10 {
 		nt := &pb.NewTopic{Name: fmt.Sprint("topic-", n), Partitions: 10_000, ReplicationFactor: 3}
-		record, writes, rej := CreateTopic(w.im, w.term, nt, topicID(nt.Name), "", uint64(n))
+		record, writes, rej := createTopic(w.im, w.term, nt, topicID(nt.Name), "", uint64(n))
 		if rej != nil {
 			b.Fatal(rej)
 		}
@@ -355,7 +355,7 @@ func BenchmarkBrokerLoss(b *testing.B) {
 		m.Observe(down)
 		m.Continue(1 << 30)
 		for m.Agenda() > 0 {
-			writes := m.Step(w.term, 2048)
+			writes := m.Step(w.term, 2048, 1<<30)
 			for i := range writes {
 				m.due.set(writes[i].ID, false)
 			}

@@ -149,7 +149,7 @@ func (s *scenario) createTopic(t *testing.T, d *datadriven.TestData) string {
 	d.MaybeScanArgs(t, "rf", &nt.ReplicationFactor)
 	d.MaybeScanArgs(t, "block-size", &nt.BlockSize)
 	d.MaybeScanArgs(t, "seed", &seed)
-	record, writes, rej := CreateTopic(s.im, s.term, nt, topicID(nt.Name), "request", seed)
+	record, writes, rej := createTopic(s.im, s.term, nt, topicID(nt.Name), "request", seed)
 	if rej != nil {
 		return rej.line()
 	}
@@ -230,7 +230,7 @@ func (s *scenario) alterPartition(t *testing.T, d *datadriven.TestData) string {
 func (s *scenario) step(t *testing.T, d *datadriven.TestData) string {
 	limit := 1 << 30
 	d.MaybeScanArgs(t, "limit", &limit)
-	writes := s.m.Step(s.term, limit)
+	writes := s.m.Step(s.term, limit, 1<<30)
 	s.write(writes)
 	return s.lines(writes) + s.agenda()
 }

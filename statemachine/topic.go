@@ -1,7 +1,6 @@
 package statemachine
 
 import (
-	"math/rand/v2"
 	"unicode/utf8"
 
 	"github.com/controllerd/controllerd/cluster"
@@ -92,21 +91,6 @@ func validateAssignments(im *cluster.Image, nt *pb.NewTopic) *Rejection {
 // convention as -1, is another than the assignment has.
 func contradicts(number, has int32) bool { return number != 0 && number != -1 && number != has }
 
-// place chooses the replicas of each partition, or takes those that are given.
-func place(im *cluster.Image, nt *pb.NewTopic, seed uint64) ([][]cluster.BrokerID, *Rejection) {
-	if given := nt.GetAssignments(); len(given) > 0 {
-		out := make([][]cluster.BrokerID, len(given))
-		for i, a := range given {
-			out[i] = cluster.BrokerIDs(a.GetReplicas())
-		}
-		return out, nil
-	}
-	sites := sitesFor(im, int(nt.GetReplicationFactor()))
-	rng := rand.New(rand.NewPCG(seed, 0))
-	start, shift := rng.IntN(len(sites)), rng.IntN(len(sites))
-	return AutoAssign(sites, nt.GetPartitions(), nt.GetReplicationFactor(), start, shift, 0)
-}
-
 func validateName(im *cluster.Image, name string) *Rejection {
 	if err := cluster.ValidateTopicName(name); err != nil {
 		return reject(cluster.InvalidTopicException, "%v", err)
@@ -140,40 +124,6 @@ func validateConfig(config map[string]string) *Rejection {
 		return reject(cluster.InvalidConfig, "config overrides of %d bytes, want at most %d", size, MaxConfigBytes)
 	}
 	return nil
-}
-
-// CreateTopic makes the record of a new topic and the first record of each of
-// its partitions, in order. The partitions must be stored first: the topic's
-// record makes them visible. The placement is drawn from the seed.
-//
-// Draining brokers get replicas only if there are too few others. A partition
-// begins at epochs 0 with its online replicas as ISR and the first of them as
-// leader.
-func CreateTopic(im *cluster.Image, t Term, nt *pb.NewTopic, id cluster.TopicID, requestID string, seed uint64) (record *pb.TopicRecord, parts []Write, rej *Rejection) {
-	if rej := ValidateNewTopic(im, nt); rej != nil {
-		return nil, nil, rej
-	}
-	placed, rej := place(im, nt, seed)
-	if rej != nil {
-		return nil, nil, rej
-	}
-	partitions, rf := Shape(nt)
-	v := ViewOf(im)
-	parts = make([]Write, len(placed))
-	for i, replicas := range placed {
-		parts[i] = Write{ID: cluster.PartitionID{Topic: id, Index: int32(i)}, New: newPartition(replicas, v)}
-		t.stamp(&parts[i].New)
-	}
-	return &pb.TopicRecord{
-		TopicId:           id[:],
-		PartitionsWanted:  partitions,
-		PartitionsMade:    partitions,
-		ReplicationFactor: rf,
-		BlockSize:         blockSize(nt),
-		Config:            nt.GetConfig(),
-		RequestId:         requestID,
-		CreatedMs:         t.NowMs,
-	}, parts, nil
 }
 
 // newPartition is the first record of a partition. If none of its replicas is

@@ -83,7 +83,7 @@ func TestCreateTopic(t *testing.T) {
 	w.drain(2)
 	term := Term{Epoch: 4, NowMs: 99}
 	nt := &pb.NewTopic{Name: "t", Partitions: 40, ReplicationFactor: 2, Config: map[string]string{"a": "b"}}
-	record, writes, rej := CreateTopic(w.im, term, nt, topicID("t"), "request-1", 5)
+	record, writes, rej := createTopic(w.im, term, nt, topicID("t"), "request-1", 5)
 	if rej != nil {
 		t.Fatal(rej)
 	}
@@ -113,13 +113,13 @@ func TestCreateTopic(t *testing.T) {
 	if leads[1] != 20 || leads[3] != 20 {
 		t.Errorf("leaders by broker: %v, want 20 on 1 and on 3", leads)
 	}
-	_, again, _ := CreateTopic(w.im, term, nt, topicID("t"), "request-1", 5)
+	_, again, _ := createTopic(w.im, term, nt, topicID("t"), "request-1", 5)
 	if !reflect.DeepEqual(writes, again) {
 		t.Error("the same seed gives another placement")
 	}
 	other := 0
 	for seed := range uint64(20) {
-		if _, parts, _ := CreateTopic(w.im, term, nt, topicID("t"), "", seed); !reflect.DeepEqual(parts, writes) {
+		if _, parts, _ := createTopic(w.im, term, nt, topicID("t"), "", seed); !reflect.DeepEqual(parts, writes) {
 			other++
 		}
 	}

@@ -184,9 +184,9 @@ func (w *world) blocks(writes []Write, size int32) []store.Change {
 // settle steps until nothing is left to do, which one step must reach.
 func (w *world) settle() []Write {
 	w.t.Helper()
-	writes := w.m.Step(w.term, 1<<30)
+	writes := w.m.Step(w.term, 1<<30, 1<<30)
 	w.write(writes)
-	if again := w.m.Step(w.term, 1<<30); len(again) > 0 || w.m.Agenda() != 0 {
+	if again := w.m.Step(w.term, 1<<30, 1<<30); len(again) > 0 || w.m.Agenda() != 0 {
 		w.t.Fatalf("after a step %d writes are left: %v", w.m.Agenda(), again)
 	}
 	w.checkAgenda()
