@@ -3,8 +3,10 @@ package rpc
 import (
 	"context"
 	"runtime"
+	"slices"
 	"testing"
 
+	"github.com/controllerd/controllerd/cluster"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 )
 
@@ -53,5 +55,45 @@ func TestHeapCounters(t *testing.T) {
 	}
 	if after["terms_won"] != 3 {
 		t.Error("another counter is gone")
+	}
+}
+
+// TestIdleHeap: when everything is applied, a pusher does not keep what that
+// took.
+func TestIdleHeap(t *testing.T) {
+	const n = 50_000
+	h := newHub(t)
+	h.broker(1)
+	h.topic("a", slices.Repeat([]cluster.Partition{hostedBy(1)}, n)...)
+	h.begin(1)
+	live := func() int64 {
+		counters := map[string]int64{}
+		runtime.GC()
+		runtime.GC()
+		addHeap(counters)
+		return counters[HeapCounter]
+	}
+	h.step()
+	before := live()
+	h.opens(1)
+	h.step()
+	for len(h.unacked[1]) > 0 { // the handlers are slower than the gate
+		h.admits(1)
+		h.step()
+	}
+	if got := h.p.Pending(); got != n {
+		t.Fatalf("%d are pending, want %d", got, n)
+	}
+	for i := range int32(n) {
+		h.result(1, "a", i, 0, pb.PartitionResult_PARTITION_RESULT_APPLIED)
+	}
+	h.step()
+	clear(h.sent)
+	clear(h.synced)
+	clear(h.unacked)
+	kept := live() - before
+	runtime.KeepAlive(h)
+	if kept > 20*n {
+		t.Errorf("%d bytes are kept of %d partitions", kept, n)
 	}
 }

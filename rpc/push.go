@@ -276,7 +276,15 @@ func (p *Pusher) Step(now time.Duration, im *cluster.Image) []PushAction {
 			idle = 0
 		}
 	}
+	if !p.more && p.told() {
+		p.built.after = nil // nobody waits for them, and they are large
+	}
 	return out
+}
+
+// told reports whether every broker with a stream has been told everything.
+func (p *Pusher) told() bool {
+	return !slices.ContainsFunc(p.order, func(t *target) bool { return t.phase == open && t.cursor != p.changes.last })
 }
 
 // More reports whether the last Step left something that could be sent.

@@ -118,9 +118,19 @@ func backoff(again int, most time.Duration) time.Duration {
 	return min(MinRetry<<min(again, 20), most)
 }
 
+// answered forgets a state on its way. A map keeps the room that it has once
+// needed, here for every replica of the broker, so the last one takes the map
+// along.
+func (t *target) answered(id cluster.PartitionID) {
+	delete(t.pending, id)
+	if len(t.pending) == 0 {
+		t.pending = map[cluster.PartitionID]sent{}
+	}
+}
+
 func (t *target) done(id cluster.PartitionID, le cluster.LeaderEpoch) {
 	if s, ok := t.pending[id]; ok && s.epoch <= le {
-		delete(t.pending, id)
+		t.answered(id)
 	}
 	if r := t.retries[id]; r != nil && r.epoch <= le {
 		delete(t.retries, id)
@@ -134,7 +144,7 @@ func (p *Pusher) failed(now time.Duration, t *target, id cluster.PartitionID, o 
 	if s.epoch > le {
 		return // a newer state is on its way
 	}
-	delete(t.pending, id)
+	t.answered(id)
 	if t.offline[id] != nil || o.GetResult() == pb.PartitionResult_PARTITION_RESULT_STORAGE_ERROR {
 		p.wentOffline(t, id, le, message, now+MaxRetry)
 		return
