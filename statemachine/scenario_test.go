@@ -24,7 +24,7 @@ import (
 //	lose 1, find 1           no stream of commands is open for long, is again
 //	replica-offline t/0 1, replica-online t/0 1
 //	                         the storage of a replica fails, is back
-//	create-topic t seed=7 partitions=3 rf=2 [block-size=1]
+//	create-topic t seed=7 partitions=3 rf=2 [block-size=1] [id=u]
 //	place t                  a topic with the replicas given below, one
 //	                         partition a line
 //	put t/0 leader=2 isr=(2,3) decided=0 recovery=RECOVERING
@@ -34,6 +34,14 @@ import (
 //	                         unless given; saw: the epoch of one member
 //	step [limit=2]           what is due, and store it
 //	show                     all partitions
+//	delete-topic t [id=t]    a request, up to the mark; with id it names that
+//	                         id, with - as the name only that
+//	chores                   what the active does for topics without being asked
+//	confirm t 1 2            brokers have deleted what they held
+//	want t partitions=5      a topic's record wants more partitions, by hand
+//	spoil t, spoil t/0       a topic's record, the block of a partition becomes
+//	                         unreadable
+//	tombstones               who has yet to confirm, and what is marked
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
 		s := &scenario{world: newWorld(t), failed: map[replica]bool{}}
@@ -111,7 +119,7 @@ func (s *scenario) play(t *testing.T, d *datadriven.TestData) string {
 		}
 		return out.String()
 	default:
-		d.Fatalf(t, "unknown command")
+		return s.playDeletion(t, d)
 	}
 	return s.agenda()
 }
@@ -149,7 +157,11 @@ func (s *scenario) createTopic(t *testing.T, d *datadriven.TestData) string {
 	d.MaybeScanArgs(t, "rf", &nt.ReplicationFactor)
 	d.MaybeScanArgs(t, "block-size", &nt.BlockSize)
 	d.MaybeScanArgs(t, "seed", &seed)
-	record, writes, rej := createTopic(s.im, s.term, nt, topicID(nt.Name), "request", seed)
+	id := topicID(nt.Name)
+	if arg, ok := d.Arg("id"); ok {
+		id = topicID(arg.FirstVal(t))
+	}
+	record, writes, rej := createTopic(s.im, s.term, nt, id, "request", seed)
 	if rej != nil {
 		return rej.line()
 	}

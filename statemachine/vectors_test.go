@@ -77,6 +77,8 @@ func TestVector(t *testing.T) {
 		"assignment.auto.property":          playAutoAssignProperty,
 		"assignment.rackAlternated":         playRackAlternated,
 		"alterPartition":                    playAlter,
+		"topicDeletion":                     playDeletionVector,
+		"topicDeletion.scenario":            playDeletionStory,
 		"channel.offlineReplicas":           playOfflineReplicas,
 	}
 	unused := maps.Clone(differences)
