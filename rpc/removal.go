@@ -154,8 +154,11 @@ func (p *Pusher) stopped(now time.Duration, t *target, id cluster.PartitionID, o
 	}
 	delete(b.sent, id.Index)
 	if failed {
-		b.wait = min(max(2*b.wait, MinRetry), MaxRetry)
-		b.due, b.at, b.message = append(b.due, id.Index), now+b.wait, o.GetMessage()
+		if now >= b.at { // the first failure of this attempt
+			b.wait = min(max(2*b.wait, MinRetry), MaxRetry)
+			b.at = now + b.wait
+		}
+		b.due, b.message = append(b.due, id.Index), o.GetMessage()
 		return
 	}
 	if len(b.due)+len(b.sent) > 0 {

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"testing"
+	"time"
 
 	"github.com/controllerd/controllerd/cluster"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
@@ -65,6 +66,31 @@ func TestRemoval(t *testing.T) {
 	h.opens(2)
 	h.step()
 	h.hears(2, "live 1 2", "stop a/0@9", "meta a/0@0! -a")
+}
+
+// However many replicas an attempt fails for, the next one waits twice as long
+// as this one did.
+func TestRemovalFailsForMany(t *testing.T) {
+	h := connected(t, hostedBy(1), hostedBy(1), hostedBy(1))
+	id := h.bury("a", map[cluster.BrokerID][]int32{1: {0, 1, 2}})
+	h.step()
+	h.hears(1, "stop a/0@9 a/1@9 a/2@9", "meta -a")
+	for wait := MinRetry; wait <= 4*MinRetry; wait *= 2 {
+		h.applies(1)
+		h.sent[1] = nil
+		for i := range int32(3) {
+			h.stopped(1, id, i, pb.PartitionResult_PARTITION_RESULT_FAILED)
+		}
+		h.after(wait - time.Millisecond)
+		for _, r := range h.sent[1] {
+			if r.GetPing() == nil {
+				t.Fatalf("tried again before %v", wait)
+			}
+		}
+		h.sent[1] = nil
+		h.after(time.Millisecond)
+		h.hears(1, "stop a/0@9 a/1@9 a/2@9")
+	}
 }
 
 // A new stream asks again for what was not confirmed.

@@ -73,10 +73,11 @@ func (w *World) startDaemon(i int) {
 			Rand:        random,
 			Strategy:    w.p.strategy,
 		},
-		Rand:     random,
-		Slice:    w.p.slice,
-		TakenOut: w.cfg.Loop,
-		Removals: w.p.removals,
+		Rand:        random,
+		Slice:       w.p.slice,
+		Unreachable: w.p.unreachable,
+		TakenOut:    w.cfg.Loop,
+		Removals:    w.p.removals,
 	})
 	w.daemons[i] = d
 	w.tracef("%s: starts", d.name)
@@ -113,6 +114,8 @@ func (d *simDaemon) account() {
 	seen["stream that went on"] += int(push.Resumed)
 	seen["resume point of another history refused"] += int(push.Foreign)
 	seen["resume point from before what is remembered refused"] += int(push.Forgotten)
+	seen["broker marked as unreachable"] += int(d.loop.Stats.Unreachable)
+	seen["term cut off"] += int(d.loop.Stats.CutOff)
 }
 
 // clock is the daemon's monotonic clock.

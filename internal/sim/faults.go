@@ -53,6 +53,7 @@ var allFaults = []fault{
 	{"term deleted", (*World).forgetTerm},
 	{"broker of another history", (*World).restartForeign},
 	{"follower bounced", func(w *World) { w.bouncing = true }},
+	{"brokers without streams", (*World).deafen},
 }
 
 // strike lets one fault happen, and sets the next.
@@ -201,6 +202,7 @@ func (w *World) loseEvent(d *simDaemon, b *store.Batch) {
 	w.etcd.losing = 0
 	i := w.rng.IntN(len(b.Changes))
 	w.tracef("%s: never hears of %s", d.name, w.changeText(b.Changes[i]))
+	w.checker.Missed(b.Changes[i].KV.Key)
 	w.disturbed()
 	b.Changes = append(append([]store.Change(nil), b.Changes[:i]...), b.Changes[i+1:]...)
 }
@@ -215,13 +217,7 @@ func (w *World) cutBroker() {
 	}
 	for i := from; i < to; i++ {
 		w.links[i][b].set(kind)
-		if d := w.daemons[i]; kind.broken() && d != nil && !d.dead {
-			for _, s := range d.openStreams() {
-				if int(s.id.Broker) == b {
-					d.after(w.latency(), nil, func() { s.end(errUnreachable) })
-				}
-			}
-		}
+		w.cutStreams(i, b, kind)
 	}
 	w.later(pick(w, time.Second, 12*time.Second), func() {
 		for i := from; i < to; i++ {
@@ -230,8 +226,49 @@ func (w *World) cutBroker() {
 	})
 }
 
+// cutStreams breaks the streams of one daemon to one broker, and new ones.
+func (w *World) cutStreams(i, b int, kind link) {
+	w.control[i][b].set(kind)
+	d := w.daemons[i]
+	if !kind.broken() || d == nil || d.dead {
+		return
+	}
+	for _, s := range d.openStreams() {
+		if int(s.id.Broker) == b {
+			d.after(w.latency(), nil, func() { s.end(errUnreachable) })
+		}
+	}
+}
+
+// deafen brokers to commands, while they keep their sessions: one or most of
+// them, to one daemon or to all, for less or more than it takes to be marked.
+func (w *World) deafen() {
+	from, to := 0, daemons
+	if d := w.someDaemon(); d != nil && w.chance(0.5) {
+		from, to = d.index, d.index+1
+	}
+	deaf := w.rng.Perm(brokers)[:pick(w, 1, 2, 4, 4)]
+	for i := from; i < to; i++ {
+		for _, b := range deaf {
+			w.cutStreams(i, b, anyCut(w))
+		}
+	}
+	w.later(pick(w, w.p.unreachable, 5*w.p.unreachable), func() {
+		for i := from; i < to; i++ {
+			for _, b := range deaf {
+				w.healStreams(i, b)
+			}
+		}
+	})
+}
+
 func (w *World) healBroker(i, b int) {
 	w.links[i][b].set(link{})
+	w.healStreams(i, b)
+}
+
+func (w *World) healStreams(i, b int) {
+	w.control[i][b].set(link{})
 	d := w.daemons[i]
 	if d == nil {
 		return

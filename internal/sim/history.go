@@ -23,6 +23,7 @@ type history struct {
 
 	live        map[cluster.BrokerID]cluster.BrokerEpoch
 	liveChanged time.Duration
+	draining    map[cluster.BrokerID]store.Rev // since when, in shutdown or unreachable
 	joined      map[cluster.BrokerID]time.Duration
 	topics      map[string]*pb.TopicRecord
 	appeared    map[string]time.Duration   // topics
@@ -48,6 +49,7 @@ func newHistory() history {
 		edited:   map[store.Rev]bool{},
 		terms:    map[cluster.Epoch]*pb.TermRecord{},
 		live:     map[cluster.BrokerID]cluster.BrokerEpoch{},
+		draining: map[cluster.BrokerID]store.Rev{},
 		joined:   map[cluster.BrokerID]time.Duration{},
 		topics:   map[string]*pb.TopicRecord{},
 		appeared: map[string]time.Duration{},
@@ -106,6 +108,7 @@ func (c *Checker) revision(at time.Duration, rev store.Rev, changes []store.Chan
 func (c *Checker) listed(at time.Duration, b store.Batch) {
 	h := &c.history
 	held := false
+	h.draining = map[cluster.BrokerID]store.Rev{}
 	h.topics, h.live, h.liveChanged = map[string]*pb.TopicRecord{}, map[cluster.BrokerID]cluster.BrokerEpoch{}, at
 	for _, ch := range b.Changes {
 		held = held || ch.KV.Key == c.keys.Controller()
@@ -195,6 +198,24 @@ func (c *Checker) brokerChanged(t transaction, name string, ch store.Change) {
 	}
 	if was != now {
 		h.liveChanged, h.joined[id] = t.at, t.at
+		delete(h.draining, id)
+	}
+	r := &pb.BrokerRecord{}
+	switch {
+	case ch.Deleted || proto.Unmarshal(ch.KV.Value, r) != nil || r.GetState() != pb.BrokerState_BROKER_STATE_DRAINING && !r.GetUnreachable():
+		delete(h.draining, id)
+	case h.draining[id] == 0:
+		h.draining[id] = ch.KV.ModRev
+	}
+}
+
+// Missed says that some daemon will not hear of the last change of a key: what
+// it decides about a draining broker is excused until that key changes again.
+func (c *Checker) Missed(key string) {
+	if name, ok := strings.CutPrefix(key, c.keys.Prefix()+"brokers/"); ok {
+		if n, err := strconv.Atoi(name); err == nil {
+			delete(c.history.draining, cluster.BrokerID(n))
+		}
 	}
 }
 

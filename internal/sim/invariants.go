@@ -31,7 +31,7 @@ var (
 	// ErrPartitionState (I4): a partition's leader is in the ISR or -1, the ISR
 	// is not empty and within the replicas; no epoch of a record ever falls, the
 	// partition epoch rises with each change, the leader epoch with each change
-	// of the leader.
+	// of the leader. Nobody who is draining is elected or let into an ISR.
 	ErrPartitionState = errors.New("I4: illegal partition state")
 	// ErrNotConverged (I5): some time after the last fault and the last change,
 	// what a live broker accepted last is what etcd holds, for each partition

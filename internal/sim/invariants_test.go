@@ -74,6 +74,14 @@ func blockOf(ce cluster.Epoch, le, pe int32, leader int32, isr ...int32) store.C
 	}}})
 }
 
+// decided is a record of the first term that says from which revision it was
+// decided.
+func decided(at store.Rev, le, pe int32, leader int32, isr ...int32) store.Change {
+	return put(testKeys.Block(cluster.BlockID{Topic: testTopic}), &pb.PartitionBlock{Partitions: []*pb.PartitionRecord{{
+		Replicas: []int32{1, 2}, Leader: leader, Isr: isr, LeaderEpoch: le, PartitionEpoch: pe, ControllerEpoch: 1, DecidedRevision: int64(at),
+	}}})
+}
+
 func (s *story) block(ce cluster.Epoch, le, pe int32, leader int32, isr ...int32) {
 	s.txn(blockOf(ce, le, pe, leader, isr...))
 }
@@ -162,6 +170,22 @@ func TestChecker(t *testing.T) {
 		{"an ISR outside the replicas", func(s *story) { s.block(1, 1, 1, -1, 3) }, ErrPartitionState},
 		{"the leader epoch falls", func(s *story) { s.block(1, 2, 1, 1, 1); s.block(1, 1, 2, 1, 1) }, ErrPartitionState},
 		{"a leader without an epoch", func(s *story) { s.block(1, 0, 1, 1, 1, 2); s.block(1, 0, 2, 2, 1, 2) }, ErrPartitionState},
+		{"a leader that is in controlled shutdown", func(s *story) {
+			s.txn(put(k.Broker(2), &pb.BrokerRecord{State: pb.BrokerState_BROKER_STATE_DRAINING}))
+			s.txn(decided(s.rev, 1, 1, 2, 1, 2))
+		}, ErrPartitionState},
+		{"one that joins the ISR though it is unreachable", func(s *story) {
+			s.block(1, 1, 1, 1, 1)
+			s.txn(put(k.Broker(2), &pb.BrokerRecord{Unreachable: true}))
+			s.txn(decided(s.rev, 1, 2, 1, 1, 2))
+		}, ErrPartitionState},
+		{"decided before it was draining, or after", func(s *story) {
+			s.txn(put(k.Broker(2), &pb.BrokerRecord{Unreachable: true}))
+			s.txn(decided(s.rev-1, 1, 1, 2, 1, 2))
+			s.txn(put(k.Broker(2), &pb.BrokerRecord{}))
+			s.txn(decided(s.rev, 2, 2, 1, 1))
+			s.txn(decided(s.rev, 3, 3, 1, 1, 2))
+		}, nil},
 		{"a change without a partition epoch", func(s *story) { s.block(1, 1, 0, 1, 1) }, ErrPartitionState},
 		{"a state that the broker has not heard", func(s *story) { s.block(1, 1, 1, 1, 1); s.pass(11 * time.Second) }, ErrNotConverged},
 		{"a process that has heard nothing", func(s *story) { s.c.Started(1); s.pass(11 * time.Second) }, ErrNotConverged},

@@ -72,6 +72,9 @@ func (c *Checker) checkRecord(t transaction, id cluster.PartitionID, old *record
 	if what == "" && old != nil {
 		what = illegalAfter(old.PartitionRecord, r)
 	}
+	if what == "" && old != nil {
+		what = c.history.unfit(old.PartitionRecord, r)
+	}
 	if what != "" {
 		c.violated(ErrPartitionState, t.at, "%s at revision %d: %s", c.name(id), t.rev, what)
 		return
@@ -79,6 +82,24 @@ func (c *Checker) checkRecord(t transaction, id cluster.PartitionID, old *record
 	if e := cluster.Epoch(r.GetControllerEpoch()); !t.trusted && t.before != 0 && e != t.before {
 		c.violated(ErrLateWrite, t.at, "%s written at revision %d by epoch %d, the seat belongs to %d", c.name(id), t.rev, e, t.before)
 	}
+}
+
+// unfit says who leads or has joined the ISR though it was draining when that was
+// decided, and has been since.
+func (h *history) unfit(old, r *pb.PartitionRecord) string {
+	drained := func(id int32) bool {
+		since := h.draining[cluster.BrokerID(id)]
+		return since != 0 && since <= store.Rev(r.GetDecidedRevision())
+	}
+	if r.GetLeader() != old.GetLeader() && drained(r.GetLeader()) {
+		return fmt.Sprintf("broker %d leads, though it is draining", r.GetLeader())
+	}
+	for _, id := range r.GetIsr() {
+		if !slices.Contains(old.GetIsr(), id) && drained(id) {
+			return fmt.Sprintf("broker %d joins the ISR, though it is draining", id)
+		}
+	}
+	return ""
 }
 
 // illegal says what makes a record one that must not be.

@@ -73,7 +73,7 @@ func (w *World) lookAround() {
 	case w.well < 0:
 		w.well = w.now
 	}
-	w.after(500*time.Millisecond, w.lookAround)
+	w.after(400*time.Millisecond+w.upTo(200*time.Millisecond), w.lookAround) // not in step with what is done at intervals
 }
 
 // settled reports whether all has been well for a while.

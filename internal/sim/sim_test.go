@@ -83,6 +83,8 @@ var mustSee = map[string]int{
 	"watch that was compacted away":      20,
 	"missed change that was healed":      10,
 	"look at I6":                         1000,
+	"broker marked as unreachable":       20,
+	"term cut off":                       2,
 
 	"garbled: brokers":                                50,
 	"garbled: nodes":                                  50,

@@ -65,7 +65,7 @@ func (d *simDaemon) openStreams() []*stream {
 	return slices.SortedFunc(maps.Values(d.streams), func(a, b *stream) int { return int(a.id.Number - b.id.Number) })
 }
 
-func (s *stream) link() *link { return &s.w.links[s.d.index][s.id.Broker] }
+func (s *stream) link() *link { return &s.w.control[s.d.index][s.id.Broker] }
 
 func (s *stream) dial(address string) {
 	if s.ended {

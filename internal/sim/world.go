@@ -68,6 +68,7 @@ type World struct {
 	brokers [brokers]*simBroker
 	toEtcd  [daemons]link
 	links   [daemons][brokers]link
+	control [daemons][brokers]link // of streams of commands
 
 	noise  float64 // the part of messages that suffers
 	calm   bool    // no more faults
@@ -101,11 +102,14 @@ type profile struct {
 	blockSize int32
 	removals  int // how many deleted topics a daemon remembers
 	strategy  election.Strategy
-	slice     int  // that a daemon takes in at once; 0: as always
-	oneID     bool // all daemons have the same id
-	rhythm    time.Duration
-	chaos     time.Duration
-	faults    []fault
+	slice     int // that a daemon takes in at once; 0: as always
+	// unreachable is for how long a broker must have answered on no stream to
+	// be marked: less than what ships, since all of a run takes a minute.
+	unreachable time.Duration
+	oneID       bool // all daemons have the same id
+	rhythm      time.Duration
+	chaos       time.Duration
+	faults      []fault
 }
 
 func (w *World) draw() profile {
@@ -137,6 +141,7 @@ func (w *World) draw() profile {
 	if w.chance(1. / 3) {
 		p.slice = pick(w, 1, 30)
 	}
+	p.unreachable = pick(w, 3*time.Second, 8*time.Second)
 	return p
 }
 
