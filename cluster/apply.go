@@ -26,6 +26,7 @@ func (im *Image) Begin(b store.Batch) *Application {
 	if b.Reset {
 		im.applying, im.Horizon = b.Rev, b.Rev
 		a.gone = im.unlisted(b)
+		a.Events = make([]Event, 0, len(b.Changes)*DefaultBlockSize) // most of a list are blocks
 	}
 	return a
 }
@@ -71,6 +72,9 @@ func (a *Application) Next(limit int) bool {
 
 // unlisted are the keys that a complete list at b.Rev does not name, in order.
 func (im *Image) unlisted(b store.Batch) []string {
+	if len(im.keys) == 0 {
+		return nil
+	}
 	listed := make(map[string]bool, len(b.Changes))
 	for _, c := range b.Changes {
 		listed[c.KV.Key] = true

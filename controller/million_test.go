@@ -71,6 +71,28 @@ func liveHeap() int64 {
 	return int64(m.HeapAlloc)
 }
 
+// heapOf is the live heap of a daemon at rest, in bytes a partition, less that
+// of one that has seen nothing.
+func heapOf(tb testing.TB, topics, partitions int32) float64 {
+	l := newIdleBench(nil, "c1").l
+	empty := liveHeap()
+	l.observe(listOf(topics, partitions, 100))
+	heap := liveHeap() - empty
+	if n := l.Sweep() + l.machine.Agenda(); n != 0 {
+		tb.Fatalf("%d partitions are not at rest", n)
+	}
+	return float64(heap) / float64(partitions)
+}
+
+// TestHeap: a partition costs at most the 400 bytes that the design allows.
+func TestHeap(t *testing.T) {
+	for _, topics := range []int32{1, 2000} {
+		if n := heapOf(t, topics, 128_000); n < 168 || n > 400 {
+			t.Errorf("%d topics: %.0f bytes a partition", topics, n)
+		}
+	}
+}
+
 // BenchmarkHeap is the live heap of a daemon at rest: its image, its agenda,
 // its change list and what it remembers for watches, after two collections,
 // less that of the daemon that has seen nothing. Design: at most 400 bytes a
@@ -80,13 +102,7 @@ func BenchmarkHeap(b *testing.B) {
 	for _, topics := range []int32{1, 1000, 25_000} {
 		b.Run(fmt.Sprint("topics=", topics), func(b *testing.B) {
 			for range b.N {
-				l := newIdleBench(nil, "c1").l
-				empty := liveHeap()
-				l.observe(listOf(topics, partitions, 100))
-				b.ReportMetric(float64(liveHeap()-empty)/partitions, "B/partition")
-				if n := l.Sweep() + l.machine.Agenda(); n != 0 {
-					b.Fatalf("%d partitions are not at rest", n)
-				}
+				b.ReportMetric(heapOf(b, topics, partitions), "B/partition")
 			}
 		})
 	}

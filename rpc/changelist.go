@@ -57,9 +57,18 @@ func (t *places) of(index int32) int64 {
 func (t *places) set(index int32, seq int64) {
 	i := int(index) - allBrokers
 	if i >= len(t.at) {
-		t.at = append(t.at, make([]int64, i+1-len(t.at))...)
+		t.at = append(roomy(t.at), make([]int64, i+1-len(t.at))...)
 	}
 	t.at[i] = seq
+}
+
+// roomy makes a full slice half as long again: append alone would copy a long
+// one more often.
+func roomy[T any](s []T) []T {
+	if len(s) == cap(s) {
+		return slices.Grow(s, 1+len(s)/2)
+	}
+	return s
 }
 
 func newChangeList() *changeList { return &changeList{topics: map[cluster.TopicID]*places{}} }
@@ -79,7 +88,7 @@ func (l *changeList) touch(id cluster.PartitionID, rev store.Rev) {
 	}
 	l.last++
 	t.set(id.Index, l.last)
-	l.log = append(l.log, entry{seq: l.last, rev: rev, topic: t, index: id.Index})
+	l.log = append(roomy(l.log), entry{seq: l.last, rev: rev, topic: t, index: id.Index})
 	l.tidy()
 }
 

@@ -115,13 +115,18 @@ func (v View) failed(b *cluster.Broker) bool { return v.offline != nil && v.offl
 // from elsewhere, says nothing about that.
 func (v View) same(p *cluster.Partition, id cluster.BrokerID) bool {
 	b := v.Brokers[id]
-	return b != nil && store.Rev(b.Epoch) <= p.Decided && p.Decided <= v.Rev
+	return b != nil && v.unchanged(p, b)
+}
+
+func (v View) unchanged(p *cluster.Partition, b *cluster.Broker) bool {
+	return store.Rev(b.Epoch) <= p.Decided && p.Decided <= v.Rev
 }
 
 // steady reports whether a broker could do its part all the time since the
 // record was decided, as far as is known, and still can.
 func (v View) steady(p *cluster.Partition, id cluster.BrokerID) bool {
-	return v.same(p, id) && !v.failed(v.Brokers[id])
+	b := v.Brokers[id]
+	return b != nil && v.unchanged(p, b) && !v.failed(b)
 }
 
 // Next is what becomes of a partition now that the brokers are as v shows, and
@@ -172,7 +177,10 @@ func Next(p *cluster.Partition, v View) (next cluster.Partition, changed bool) {
 
 // tend is Next of a partition whose leader is steady.
 func (v View) tend(p *cluster.Partition) (next cluster.Partition, changed bool) {
-	stays := func(id cluster.BrokerID) bool { return v.steady(p, id) && v.Online(id) }
+	stays := func(id cluster.BrokerID) bool { // steady and online, looked up once
+		b := v.Brokers[id]
+		return b != nil && v.unchanged(p, b) && !b.Draining() && !v.failed(b)
+	}
 	leader := p.Leader
 	if !v.Online(leader) {
 		o, ok := ElectControlledShutdown(p.Replicas, p.ISR, func(id cluster.BrokerID) bool { return v.steady(p, id) }, v.draining)
