@@ -16,11 +16,12 @@ type workers map[cluster.PartitionID]*worker
 // worker is the single worker of one partition: what it does, the newest that
 // it does next, and who wants to hear how it ended.
 type worker struct {
-	current *task
-	cancel  func() // ends the context of current
-	next    *task
-	waiting []waiter
-	spoiled bool // storage failed while current ran
+	current  *task
+	cancel   func() // ends the context of current
+	next     *task
+	waiting  []waiter
+	spoiled  bool // storage failed while current ran
+	restored bool // it came back while current ran
 }
 
 // task is a call of the handler: ApplyPartition or StopReplica, or AdoptISR.
@@ -124,7 +125,7 @@ func (w *worker) wait(n waiter) {
 
 // begin takes the next task. cancel ends its context.
 func (w *worker) begin(cancel func()) task {
-	w.current, w.cancel, w.next, w.spoiled = w.next, cancel, nil, false
+	w.current, w.cancel, w.next, w.spoiled, w.restored = w.next, cancel, nil, false, false
 	return *w.current
 }
 

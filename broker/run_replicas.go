@@ -32,7 +32,16 @@ func (b *Broker) SetOffline(replicas ...cluster.PartitionID) {
 func (b *Broker) SetOnline(replicas ...cluster.PartitionID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.setOnline(replicas...)
+}
+
+func (b *Broker) setOnline(replicas ...cluster.PartitionID) {
 	back := b.gate.OfflineAmong(replicas)
+	for _, r := range back {
+		if w := b.workers[r.Partition]; w != nil && w.current != nil {
+			w.restored = true
+		}
+	}
 	for o := range b.streams {
 		o.tell(&o.report.offline, false, back)
 	}

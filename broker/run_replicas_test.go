@@ -247,6 +247,15 @@ func TestCreationWhileStorageFailed(t *testing.T) {
 		c.leaderAndIsr(partition(2, 1, 1))
 		c.expect(1, 1, applied)
 		h.expect(t, "apply 2")
+		h.set(func(PartitionState) error { return ErrStorage })
+		fresh = partition(4, 0, 0)
+		fresh.Partitions[0].IsNew = true
+		c.leaderAndIsr(fresh)
+		c.expect(0, 0, storageError)
+		h.set(nil)
+		c.leaderAndIsr(partition(4, 1, 1)) // nobody has made it since
+		c.expect(1, 1, applied)
+		h.expect(t, "apply+ 4")
 		b.SetStorageFailed(false)
 		c.leaderAndIsr(partition(3, 3, 7))
 		c.expect(3, 7, storageError) // partition 0 is still offline

@@ -62,14 +62,18 @@ func (b *Broker) workOnce(id cluster.PartitionID) bool {
 	}
 	ctx.cancel()
 	b.mu.Lock()
-
-	if w := b.workers[id]; w.spoiled && err == nil {
+	w := b.workers[id]
+	if w.spoiled && err == nil {
+		b.gate.Touched(id)
 		err = fmt.Errorf("%w while the state was applied", ErrStorage)
 	}
 	more, failed, told := b.workers.end(id, err)
 	switch {
 	case failed:
 		b.failed(&t.state, err, told)
+		if w.restored { // what has just failed began before that
+			b.setOnline(id)
+		}
 	case err == nil && t.apply:
 		b.gate.Applied(&t.state)
 	}

@@ -37,7 +37,7 @@ func (l *Loop) View() rpc.View {
 		},
 	}
 	if l.active {
-		v.Claim, v.Pending = l.claim, l.pusher.Pending()
+		v.Claim, v.Pending, v.Pusher = l.claim, l.pusher.Pending(), l.pusher
 		v.Contacts = func() map[cluster.BrokerID]rpc.Contact { return l.pusher.Contacts(l.im) }
 	}
 	return v

@@ -162,6 +162,9 @@ func (g *Gate) admitReplica(s *PartitionState, made store.Rev) Action {
 	if b, ok := g.topics[s.Topic]; ok && b.id != s.Partition.Topic {
 		return Inconsistent
 	}
+	if h != nil && h.state.IsNew && !h.exists {
+		s.IsNew = true // nobody has made it since it was said to be new
+	}
 	defer func() { g.hosted[s.Partition].named = max(g.hosted[s.Partition].named, made) }()
 	switch {
 	case h == nil || h.state.Stop:

@@ -43,6 +43,14 @@ func (g *Gate) Applied(s *PartitionState) {
 	}
 }
 
+// Touched says that a handler may have made a replica, though it did not end
+// well.
+func (g *Gate) Touched(p cluster.PartitionID) {
+	if h := g.hosted[p]; h != nil {
+		h.exists = true
+	}
+}
+
 // SetOffline says that the storage of replicas has failed. The next command
 // about one of them runs its handler again, even at the leader epoch that is
 // held. It returns those that were not offline. Replicas that are not here, or

@@ -6,7 +6,10 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/controllerd/controllerd/cluster"
+	"github.com/controllerd/controllerd/fencing"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 )
 
@@ -60,7 +63,8 @@ func summary(im *cluster.Image, t *cluster.Topic) *pb.TopicSummary {
 }
 
 // describeTopic is one page of a topic's partitions.
-func describeTopic(im *cluster.Image, r *pb.DescribeTopicRequest) (*pb.DescribeTopicResponse, error) {
+func describeTopic(v View, r *pb.DescribeTopicRequest) (*pb.DescribeTopicResponse, error) {
+	im := v.Image
 	size, err := pageSize(r.GetPageSize())
 	if err != nil {
 		return nil, err
@@ -75,8 +79,12 @@ func describeTopic(im *cluster.Image, r *pb.DescribeTopicRequest) (*pb.DescribeT
 	resp := &pb.DescribeTopicResponse{Topic: summary(im, t), Config: t.Record.GetConfig(), NextPartition: -1, Revision: int64(im.Rev)}
 	end := min(int64(r.GetFromPartition())+int64(size), int64(t.Made()))
 	for i := r.GetFromPartition(); int64(i) < end; i++ {
-		if p := im.Partition(cluster.PartitionID{Topic: t.ID, Index: i}); p != nil {
+		id := cluster.PartitionID{Topic: t.ID, Index: i}
+		if p := im.Partition(id); p != nil {
 			resp.Partitions = append(resp.Partitions, p.Record(i))
+			if offline := v.offline(id, p); offline != nil {
+				resp.Offline = append(resp.Offline, &pb.OfflineReplicas{Partition: i, Brokers: offline})
+			}
 		} else {
 			resp.Unknown = append(resp.Unknown, i)
 		}
@@ -85,6 +93,31 @@ func describeTopic(im *cluster.Image, r *pb.DescribeTopicRequest) (*pb.DescribeT
 		resp.NextPartition = int32(end)
 	}
 	return resp, nil
+}
+
+// offline are the brokers whose replica of a partition is offline, as far as is
+// known.
+func (v View) offline(id cluster.PartitionID, p *cluster.Partition) (out []int32) {
+	if v.Pusher == nil || v.Pusher.offline == 0 {
+		return nil
+	}
+	for _, r := range p.Replicas {
+		if b := v.Image.Brokers[r]; b != nil && v.Pusher.Offline(b, id) {
+			out = append(out, int32(r))
+		}
+	}
+	return out
+}
+
+// maxStrays bounds the strays of a broker that are named.
+const maxStrays = 1000
+
+// describeReplicas says what a live broker has said of its replicas.
+func describeReplicas(p *Pusher, id cluster.BrokerID, s *pb.BrokerSummary) {
+	strays := p.Strays(id)
+	s.OfflineReplicas = proto.Int32(int32(p.OfflineReplicas(id)))
+	s.StrayReplicas = proto.Int32(int32(len(strays)))
+	s.Strays = fencing.WireReplicas(strays[:min(len(strays), maxStrays)])
 }
 
 // listBrokers names live brokers, and those known by their node only.
@@ -109,6 +142,9 @@ func listBrokers(v View) *pb.ListBrokersResponse {
 			s.Unreachable, s.RegisteredMs = b.Unreachable(), b.Record.GetRegisteredMs()
 			c := contacts[id]
 			s.Problem = c.Problem
+			if v.Pusher != nil {
+				describeReplicas(v.Pusher, id, s)
+			}
 			if c.ResumePoint != 0 {
 				s.ResumePoint = new(int64(c.ResumePoint))
 			}

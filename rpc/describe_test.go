@@ -86,7 +86,7 @@ func TestDescribeTopic(t *testing.T) {
 		{1<<31 - 1, maxPage, nil, nil, -1},
 	}
 	for _, c := range cases {
-		resp, err := describeTopic(h.im, &pb.DescribeTopicRequest{Name: "a", FromPartition: c.from, PageSize: c.size})
+		resp, err := describeTopic(View{Image: h.im, Pusher: h.p}, &pb.DescribeTopicRequest{Name: "a", FromPartition: c.from, PageSize: c.size})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +110,7 @@ func TestDescribeTopic(t *testing.T) {
 		{&pb.DescribeTopicRequest{Name: "a", PageSize: -1}, cluster.InvalidRequest},
 		{&pb.DescribeTopicRequest{Name: "a", PageSize: maxPage + 1}, cluster.InvalidRequest},
 	} {
-		_, err := describeTopic(h.im, c.r)
+		_, err := describeTopic(View{Image: h.im, Pusher: h.p}, c.r)
 		wantsReason(t, err, c.want)
 	}
 }
@@ -133,7 +133,7 @@ func TestListBrokers(t *testing.T) {
 		leaders  int32
 	}
 	var got []row
-	for _, b := range listBrokers(View{Image: h.im}).GetBrokers() {
+	for _, b := range listBrokers(View{Image: h.im, Pusher: h.p}).GetBrokers() {
 		got = append(got, row{b.GetId(), b.GetNodeUuid(), b.GetLive(), b.GetReplicas(), b.GetLeaders()})
 		if live := h.im.Brokers[cluster.BrokerID(b.GetId())]; live != nil && (b.GetBrokerEpoch() != int64(live.Epoch) || b.GetRack() != "r" || b.GetControlAddress() == "") {
 			t.Errorf("broker %v", b)

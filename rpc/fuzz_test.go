@@ -74,7 +74,7 @@ func FuzzPages(f *testing.F) {
 		} else if ReasonOf(err) != cluster.InvalidRequest {
 			t.Errorf("topics: %v", err)
 		}
-		if resp, err := describeTopic(h.im, &pb.DescribeTopicRequest{Name: name, FromPartition: from, PageSize: size}); err == nil {
+		if resp, err := describeTopic(View{Image: h.im, Pusher: h.p}, &pb.DescribeTopicRequest{Name: name, FromPartition: from, PageSize: size}); err == nil {
 			n := len(resp.GetPartitions()) + len(resp.GetUnknown())
 			if size > 0 && n > int(size) || resp.GetNextPartition() >= 0 && int(resp.GetNextPartition()) != int(from)+n {
 				t.Errorf("%d partitions from %d, then %d", n, from, resp.GetNextPartition())

@@ -121,9 +121,11 @@ func (p *Pusher) reported(now time.Duration, t *target, r *pb.ReplicaReport) {
 		p.wentOffline(t, x.Partition, x.LeaderEpoch, storageFailed, now+MaxRetry)
 	}
 	for _, x := range fencing.HeldReplicas(r.GetRestored()) {
-		if again := t.offline[x.Partition]; again != nil {
-			again.at, t.due = now, now
+		if t.offline[x.Partition] == nil { // that it failed was never said
+			p.wentOffline(t, x.Partition, x.LeaderEpoch, storageFailed, now)
 		}
+		r := t.offline[x.Partition]
+		r.at, r.restored, t.due = now, true, now
 	}
 	p.Stats.Strays += int64(len(fencing.HeldReplicas(r.GetStrays())))
 	t.addStrays(r.GetStrays())

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/controllerd/controllerd/cluster"
@@ -10,6 +11,9 @@ import (
 
 // askActive bounds how long a standby waits for what only the active knows.
 const askActive = time.Second
+
+// errStandby: who was said to be active is not, and knows no more.
+var errStandby = errors.New("rpc: a standby answered")
 
 // adminService is what operators call.
 type adminService struct {
@@ -27,6 +31,26 @@ func look[T any](ctx context.Context, core Core, fn func(View) (T, error)) (T, e
 		}
 		return fn(v)
 	})
+}
+
+// lookAtActive lets the active answer, which knows more. If it does not, the
+// image has to do.
+func lookAtActive[T any](ctx context.Context, s *adminService, fn func(View) (T, error), ask func(context.Context, *clients) (T, error)) (T, error) {
+	var active bool
+	var who error
+	resp, err := look(ctx, s.core, func(v View) (T, error) {
+		active, who = v.Active, NotController(v.Image, v.Nonce)
+		return fn(v)
+	})
+	if err != nil || active {
+		return resp, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askActive)
+	defer cancel()
+	if better, err := forward(ctx, s.fwd, who, ask); err == nil {
+		return better, nil
+	}
+	return resp, nil
 }
 
 // lookAtAny answers from the image, even from that of nothing.
@@ -102,31 +126,23 @@ func (s *adminService) ListTopics(ctx context.Context, r *pb.ListTopicsRequest) 
 }
 
 func (s *adminService) DescribeTopic(ctx context.Context, r *pb.DescribeTopicRequest) (*pb.DescribeTopicResponse, error) {
-	return look(ctx, s.core, func(v View) (*pb.DescribeTopicResponse, error) { return describeTopic(v.Image, r) })
+	return lookAtActive(ctx, s, func(v View) (*pb.DescribeTopicResponse, error) { return describeTopic(v, r) },
+		func(ctx context.Context, c *clients) (*pb.DescribeTopicResponse, error) {
+			return c.admin.DescribeTopic(ctx, r)
+		})
 }
 
 // ListBrokers is passed on to the active, which knows more of its streams to
 // brokers. If that does not answer soon, it is answered from the image.
 func (s *adminService) ListBrokers(ctx context.Context, r *pb.ListBrokersRequest) (*pb.ListBrokersResponse, error) {
-	var elsewhere error
-	resp, err := look(ctx, s.core, func(v View) (*pb.ListBrokersResponse, error) {
-		if !v.Active {
-			elsewhere = NotController(v.Image, v.Nonce)
-		}
-		return listBrokers(v), nil
-	})
-	if err != nil || elsewhere == nil {
-		return resp, err
-	}
-	limited, cancel := context.WithTimeout(ctx, askActive)
-	defer cancel()
-	better, err := forward(limited, s.fwd, elsewhere, func(ctx context.Context, c *clients) (*pb.ListBrokersResponse, error) {
-		return c.admin.ListBrokers(ctx, r)
-	})
-	if err == nil && better.GetFromActive() {
-		return better, nil
-	}
-	return resp, nil
+	return lookAtActive(ctx, s, func(v View) (*pb.ListBrokersResponse, error) { return listBrokers(v), nil },
+		func(ctx context.Context, c *clients) (*pb.ListBrokersResponse, error) {
+			resp, err := c.admin.ListBrokers(ctx, r)
+			if err == nil && !resp.GetFromActive() {
+				err = errStandby
+			}
+			return resp, err
+		})
 }
 
 func (s *adminService) DescribeController(ctx context.Context, _ *pb.DescribeControllerRequest) (*pb.DescribeControllerResponse, error) {

@@ -80,6 +80,9 @@ type retry struct {
 	epoch   cluster.LeaderEpoch // of the state that failed
 	rev     store.Rev
 	message string
+	// restored: of an offline replica, whose storage came back since it was
+	// tried last.
+	restored bool
 }
 
 // opened notes what the broker says from where the stream can go on.
@@ -146,7 +149,11 @@ func (p *Pusher) failed(now time.Duration, t *target, id cluster.PartitionID, o 
 	}
 	t.answered(id)
 	if t.offline[id] != nil || o.GetResult() == pb.PartitionResult_PARTITION_RESULT_STORAGE_ERROR {
-		p.wentOffline(t, id, le, message, now+MaxRetry)
+		again := now + MaxRetry
+		if r := t.offline[id]; r != nil && r.restored {
+			again = now
+		}
+		p.wentOffline(t, id, le, message, again)
 		return
 	}
 	r := t.retries[id]
@@ -263,7 +270,7 @@ func (p *Pusher) sendRetries(now time.Duration, im *cluster.Image, t *target, ou
 	due = firstOf(append(due, p.offlineDue(now, im, t)...))
 	for _, s := range due {
 		if r := t.offline[s.id]; r != nil {
-			r.at = now + MaxRetry
+			r.at, r.restored = now+MaxRetry, false
 		}
 	}
 	if len(due) == 0 {

@@ -29,6 +29,8 @@ type View struct {
 	Pending  int // partition states that brokers have yet to confirm
 	// Contacts are the streams to brokers; nil on a standby.
 	Contacts func() map[cluster.BrokerID]Contact
+	// Pusher knows what brokers say of their replicas. nil: a standby.
+	Pusher *Pusher
 }
 
 // Core is the daemon behind the services.

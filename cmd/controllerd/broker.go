@@ -20,7 +20,11 @@ func newBrokerList(c *client) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the brokers, also those that are down",
-		Args:  noArgs,
+		Long: `List the brokers, also those that are down. OFFLINE counts replicas whose storage
+has failed, STRAYS those that a broker holds though nobody has assigned them to
+it: they are stopped, and their data is kept. Neither is known while no
+controller is active.`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			resp, err := ask(cmd.Context(), c, repeatable, func(ctx context.Context, admin pb.AdminServiceClient) (*pb.ListBrokersResponse, error) {
 				return admin.ListBrokers(ctx, &pb.ListBrokersRequest{})

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +18,7 @@ func TestBrokerList(t *testing.T) {
 	w.topic("t", 3, 3)
 	_, standby := w.roles()
 	r := cli("broker", "list", "--server", standby.Endpoint).want(t, exitOK) // which asks the active
-	row := `(\d) running \d+ \d+s \d+ rack-\1 1 3 127.0.0.1:\d+ node-\1 -`
+	row := `(\d) running \d+ \d+s \d+ rack-\1 1 3 0 0 127.0.0.1:\d+ node-\1 -`
 	for i, line := range r.lines()[1:] {
 		wantLines(t, []string{line}, strings.NewReplacer(`(\d)`, str(int32(i)), `\1`, str(int32(i))).Replace(row))
 	}
@@ -29,6 +30,36 @@ func TestBrokerList(t *testing.T) {
 	if len(v.Brokers) != 3 || b.ID != 2 || !b.Live || b.BrokerEpoch != int64(w.brokers[2].Epoch()) ||
 		b.ControlAddress != w.brokers[2].ControlAddress() || b.Endpoints[0] != (endpointView{"client", "127.0.0.1:9002"}) {
 		t.Errorf("%+v", v)
+	}
+}
+
+// TestOfflineReplicas: whichever daemon is asked, replicas whose storage has
+// failed are shown.
+func TestOfflineReplicas(t *testing.T) {
+	w := newWorld(t, 2, 2)
+	w.topic("t", 2, 2, "--block-size", "1")
+	var p cluster.PartitionID
+	w.await(w.daemons[0], "topic", func(v rpc.View) bool { p.Topic = v.Image.Topics["t"].ID; return true })
+	eventually(t, "the broker has its replica", func() bool { _, ok := w.brokers[1].Partition(p); return ok })
+	w.failed[1].Store(true)
+	w.brokers[1].SetOffline(p)
+	active, standby := w.roles()
+	for _, d := range []string{active.Endpoint, standby.Endpoint} {
+		var v topicDetailView
+		eventually(t, "the replica is marked and does not lead", func() bool {
+			v = decode[topicDetailView](t, cli("topic", "describe", "t", "-o", "json", "--server", d))
+			return slices.Equal(v.Partitions[0].OfflineReplicas, []int32{1}) && len(v.Partitions[0].ISR) == 1
+		})
+		if len(v.Partitions[1].OfflineReplicas) != 0 || !slices.Equal(v.Partitions[0].ISR, []int32{0}) {
+			t.Errorf("%+v", v.Partitions)
+		}
+		if rows := strings.Join(cli("topic", "describe", "t", "--server", d).want(t, exitOK).lines(), "\n"); strings.Count(rows, "1!") != 1 {
+			t.Errorf("table: %s", rows)
+		}
+		brokers := decode[brokersView](t, cli("broker", "list", "-o", "json", "--server", d)).Brokers
+		if n := brokers[1].OfflineReplicas; n == nil || *n != 1 || *brokers[0].OfflineReplicas != 0 {
+			t.Errorf("brokers %+v", brokers)
+		}
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/controllerd/controllerd/internal/dev"
 	"github.com/controllerd/controllerd/internal/unfenced"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+	"github.com/controllerd/controllerd/rpc"
 )
 
 // straggler is a network that keeps a copy of the first LeaderAndIsr, and
@@ -46,13 +47,25 @@ type stragglerStream struct {
 }
 
 func (s *stragglerStream) SendMsg(m any) error {
-	if c := m.(*pb.CommandsRequest).GetCommand(); c != nil {
+	if c := commandIn(m); c != nil {
 		s.mu.Lock()
 		s.epoch = c.GetStamp().GetControllerEpoch()
 		s.mu.Unlock()
 		s.network.keep(c, s.broker)
 	}
 	return s.ClientStream.SendMsg(m)
+}
+
+// commandIn is the command of a request, in either of the forms that a stream
+// can send.
+func commandIn(m any) *pb.Command {
+	switch m := m.(type) {
+	case *pb.CommandsRequest:
+		return m.GetCommand()
+	case rpc.Send:
+		return m.Request.GetCommand()
+	}
+	return nil
 }
 
 func (s *stragglerStream) RecvMsg(m any) error {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -100,9 +101,15 @@ func decode[T any](t *testing.T, r result) T {
 }
 
 // nop is a handler of a broker without data.
-type nop struct{}
+type nop struct{ failed *atomic.Bool } // its storage
 
-func (nop) ApplyPartition(context.Context, broker.PartitionState) error { return nil }
+func (n nop) ApplyPartition(context.Context, broker.PartitionState) error {
+	if n.failed.Load() {
+		return broker.ErrStorage
+	}
+	return nil
+}
+
 func (nop) StopReplica(context.Context, string, cluster.PartitionID, bool) error {
 	return nil
 }
@@ -115,6 +122,7 @@ type world struct {
 	etcd    *etcdtest.Cluster
 	daemons []*localcluster.Daemon
 	brokers []*broker.Broker
+	failed  [8]atomic.Bool // the storage of each broker
 }
 
 // quietly drops what daemons and brokers log.
@@ -138,7 +146,7 @@ func newWorld(t *testing.T, daemons, brokers int) *world {
 	for i := range brokers {
 		b, err := broker.Start(context.Background(), broker.Config{
 			ID: cluster.BrokerID(i), NodeUUID: fmt.Sprint("node-", i), Rack: fmt.Sprint("rack-", i), Daemons: w.endpoints(),
-			Handler: nop{}, SessionTTL: 4 * time.Second, Logger: quietly,
+			Handler: nop{&w.failed[i]}, SessionTTL: 4 * time.Second, Logger: quietly,
 			Endpoints: []broker.Endpoint{{Listener: "client", Address: fmt.Sprint("127.0.0.1:", 9000+i)}},
 		})
 		if err != nil {

@@ -213,7 +213,8 @@ func newTopicDescribe(c *client) *cobra.Command {
 		Use:   "describe NAME",
 		Short: "Show a topic and all its partitions",
 		Long: `Show a topic and all its partitions. In the table LE and PE are leader epoch and
-partition epoch; CAUSE and SINCE say why and when the partition last changed.`,
+partition epoch; CAUSE and SINCE say why and when the partition last changed. A
+replica with ! is offline: the broker is there, but its storage has failed.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := utf8Args(args...); err != nil {
@@ -249,6 +250,7 @@ func describeTopic(ctx context.Context, admin pb.AdminServiceClient, name string
 		for _, p := range page.GetPartitions() {
 			v.Partitions = append(v.Partitions, partitionOf(p))
 		}
+		v.markOffline(page.GetOffline())
 		v.Unknown = append(v.Unknown, page.GetUnknown()...)
 		if from = page.GetNextPartition(); from < 0 {
 			return v, nil

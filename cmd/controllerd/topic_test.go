@@ -165,8 +165,8 @@ func TestTopicsOfTheDead(t *testing.T) {
 	if v.Partitions[0].Leader != -1 || !slices.Equal(v.Unknown, []int32{1}) || v.Topic.Offline != 2 || v.Topic.Unknown != 1 {
 		t.Errorf("json: %+v", v)
 	}
-	wantLines(t, w.cli("broker", "list").want(t, exitOK).lines(), "ID STATE EPOCH SESSION RESUME RACK LEADERS REPLICAS CONTROL-ADDRESS NODE PROBLEM",
-		`0 down - - - - 0 \d - node-0 -`, `1 down - - - - 0 \d - node-1 -`)
+	wantLines(t, w.cli("broker", "list").want(t, exitOK).lines(), "ID STATE EPOCH SESSION RESUME RACK LEADERS REPLICAS OFFLINE STRAYS CONTROL-ADDRESS NODE PROBLEM",
+		`0 down - - - - 0 \d - - - node-0 -`, `1 down - - - - 0 \d - - - node-1 -`)
 	status := decode[statusView](t, w.cli("controller", "status", "-o", "json"))
 	if status.OfflinePartitions != 2 || status.UnknownPartitions != 1 || status.Brokers != 0 {
 		t.Errorf("status: %+v", status)

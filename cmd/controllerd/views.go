@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -108,6 +109,7 @@ type partitionView struct {
 	Cause           string  `json:"cause"`
 	Changed         string  `json:"changed"`
 	DecidedRevision int64   `json:"decided_revision"`
+	OfflineReplicas []int32 `json:"offline_replicas"`
 }
 
 // topicDetailOf is a topic without its partitions.
@@ -128,7 +130,7 @@ func partitionOf(p *pb.PartitionRecord) partitionView {
 		Replicas: list(p.GetReplicas()), ISR: list(p.GetIsr()), Adding: list(p.GetAdding()), Removing: list(p.GetRemoving()),
 		Target: list(p.GetTarget()), Recovery: enum(p.GetRecovery().String(), "RECOVERY_STATE_"),
 		ControllerEpoch: p.GetControllerEpoch(), Cause: enum(p.GetCause().String(), "CHANGE_CAUSE_"),
-		Changed: timeOf(p.GetChangedMs()), DecidedRevision: p.GetDecidedRevision(),
+		Changed: timeOf(p.GetChangedMs()), DecidedRevision: p.GetDecidedRevision(), OfflineReplicas: []int32{},
 	}
 }
 
@@ -149,7 +151,7 @@ func (v *topicDetailView) table() table {
 			leader = "none"
 		}
 		t.rows = append(t.rows, []string{
-			str(p.Partition), leader, str(p.LeaderEpoch), str(p.PartitionEpoch), join(p.Replicas), join(p.ISR), p.Cause, p.Changed,
+			str(p.Partition), leader, str(p.LeaderEpoch), str(p.PartitionEpoch), marked(p.Replicas, p.OfflineReplicas), join(p.ISR), p.Cause, p.Changed,
 		})
 	}
 	for _, i := range unknown {
@@ -206,4 +208,34 @@ func join(ids []int32) string {
 	return strings.Join(s, ",")
 }
 
+// marked are replicas with a mark at those that are offline.
+func marked(replicas, offline []int32) string {
+	s := make([]string, len(replicas))
+	for i, id := range replicas {
+		if s[i] = str(id); slices.Contains(offline, id) {
+			s[i] += "!"
+		}
+	}
+	return strings.Join(s, ",")
+}
+
+// known is a number, empty if it is not known.
+func known(n *int32) string {
+	if n == nil {
+		return ""
+	}
+	return str(*n)
+}
+
 func str[T int32 | int64](n T) string { return strconv.FormatInt(int64(n), 10) }
+
+// markOffline notes which replicas are offline, of partitions that were added
+// last.
+func (v *topicDetailView) markOffline(offline []*pb.OfflineReplicas) {
+	for _, o := range offline {
+		i, ok := slices.BinarySearchFunc(v.Partitions, o.GetPartition(), func(p partitionView, index int32) int { return int(p.Partition) - int(index) })
+		if ok {
+			v.Partitions[i].OfflineReplicas = list(o.GetBrokers())
+		}
+	}
+}

@@ -28,12 +28,35 @@ type brokerView struct {
 	ControlAddress string         `json:"control_address"`
 	Endpoints      []endpointView `json:"endpoints"`
 	NodeUUID       string         `json:"node_uuid"`
-	Problem        string         `json:"problem"`
+	// Null: not known, since no active controller answered.
+	OfflineReplicas *int32      `json:"offline_replicas"`
+	StrayReplicas   *int32      `json:"stray_replicas"`
+	Strays          []strayView `json:"strays"` // the first 1,000
+	Problem         string      `json:"problem"`
 }
 
 type endpointView struct {
 	Listener string `json:"listener"`
 	Address  string `json:"address"`
+}
+
+// strayView is a replica that a broker holds and nobody has assigned to it.
+type strayView struct {
+	Topic       string `json:"topic"`
+	TopicID     string `json:"topic_id"`
+	Partition   int32  `json:"partition"`
+	LeaderEpoch int32  `json:"leader_epoch"` // -1: not known
+}
+
+// straysOf is never null in JSON.
+func straysOf(topics []*pb.TopicReplicas) []strayView {
+	out := []strayView{}
+	for _, t := range topics {
+		for _, r := range t.GetReplicas() {
+			out = append(out, strayView{t.GetTopic(), topicID(t.GetTopicId()), r.GetPartition(), r.GetLeaderEpoch()})
+		}
+	}
+	return out
 }
 
 func brokersOf(resp *pb.ListBrokersResponse, nowMs int64) *brokersView {
@@ -49,7 +72,8 @@ func brokerOf(b *pb.BrokerSummary, nowMs int64) brokerView {
 		ID: b.GetId(), Live: b.GetLive(), State: "down", Unreachable: b.GetUnreachable(), BrokerEpoch: b.GetBrokerEpoch(),
 		Registered: timeOf(b.GetRegisteredMs()), ResumePoint: b.ResumePoint, Rack: b.GetRack(),
 		Leaders: b.GetLeaders(), Replicas: b.GetReplicas(), ControlAddress: b.GetControlAddress(),
-		Endpoints: []endpointView{}, NodeUUID: b.GetNodeUuid(), Problem: b.GetProblem(),
+		Endpoints: []endpointView{}, NodeUUID: b.GetNodeUuid(),
+		OfflineReplicas: b.OfflineReplicas, StrayReplicas: b.StrayReplicas, Strays: straysOf(b.GetStrays()), Problem: b.GetProblem(),
 	}
 	if b.GetLive() {
 		v.State = enum(b.GetState().String(), "BROKER_STATE_")
@@ -73,7 +97,7 @@ func (b *brokerView) condition() string {
 }
 
 func (v *brokersView) table() table {
-	t := table{head: []string{"ID", "STATE", "EPOCH", "SESSION", "RESUME", "RACK", "LEADERS", "REPLICAS", "CONTROL-ADDRESS", "NODE", "PROBLEM"}}
+	t := table{head: []string{"ID", "STATE", "EPOCH", "SESSION", "RESUME", "RACK", "LEADERS", "REPLICAS", "OFFLINE", "STRAYS", "CONTROL-ADDRESS", "NODE", "PROBLEM"}}
 	for _, b := range v.Brokers {
 		epoch, resume := "", "-"
 		if b.Live {
@@ -84,6 +108,7 @@ func (v *brokersView) table() table {
 		}
 		t.rows = append(t.rows, []string{
 			str(b.ID), b.condition(), epoch, cmp.Or(age(b.SessionAgeMS), "-"), resume, b.Rack, str(b.Leaders), str(b.Replicas),
+			known(b.OfflineReplicas), known(b.StrayReplicas),
 			b.ControlAddress, b.NodeUUID, b.Problem,
 		})
 	}
