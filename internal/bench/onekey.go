@@ -28,8 +28,8 @@ func oneKey(ctx context.Context, b *bench) ([]figure, error) {
 		what string
 		bareWay
 	}{
-		{"16 transactions in flight, bare one key each", bareWay{perKey: 1, perTxn: 1, inFlight: inFlight}},
-		{"beside bare one key, one in flight", bareWay{perKey: 1, perTxn: 1, inFlight: 1}},
+		{"bare: one key a transaction, 16 in flight", bareWay{perKey: 1, perTxn: 1, inFlight: inFlight}},
+		{"bare: one key a transaction, one in flight", bareWay{perKey: 1, perTxn: 1, inFlight: 1}},
 	} {
 		bare, err := w.bareLoss(ctx, outside, way.bareWay)
 		if err != nil {
