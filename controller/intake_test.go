@@ -89,7 +89,7 @@ func TestChecksInSlices(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.l.im.Apply(batch) // not observed
-	b.l.sweep, b.l.cfg.Slice = true, 20
+	b.l.sweep, b.l.sweepAt, b.l.cfg.Slice = true, 0, 20
 	b.step()
 	if n := b.l.Stats.Swept; n == 0 || n > 20 || !b.l.Unfinished() {
 		t.Errorf("%d were put right in the first step", n)

@@ -21,6 +21,10 @@ import (
 // storePause is how long nothing is written after the store refused to.
 const storePause = 500 * time.Millisecond
 
+// checkAfter is how long after the begin of a term the agenda is checked: what
+// brokers wait for comes first.
+const checkAfter = time.Second
+
 // LoopConfig describes one daemon to its Loop.
 type LoopConfig struct {
 	Keys     cluster.Keys
@@ -90,6 +94,7 @@ type Loop struct {
 	refused    error           // why the store takes no writes
 	stuck      string          // the last write that no rule may make
 	sweep      bool            // the agenda of this term has yet to be checked
+	sweepAt    time.Duration   // not before
 	held       *Listed         // a list that the image has yet to reach
 	fetched    *Fetched        // a read that the image has yet to reach
 	healing    map[string]bool // the keys that are being read
@@ -188,6 +193,9 @@ func (l *Loop) Wake() time.Duration {
 		return next
 	}
 	next = min(next, l.pusher.Wake(l.now), l.reach.next)
+	if l.sweep && l.sweepAt > l.now {
+		next = min(next, l.sweepAt)
+	}
 	if l.pause > l.now {
 		next = min(next, l.pause)
 	}
@@ -240,7 +248,7 @@ func (l *Loop) Step(now election.Now, events ...Event) []Action {
 // check looks over the whole agenda, once in a term and after what is more
 // urgent. What it finds is a bug.
 func (l *Loop) check(out []Action) []Action {
-	if l.sweep && l.plan == nil && !l.urgent && !l.pusher.More() && !l.machine.Reviewing() {
+	if l.sweep && l.now >= l.sweepAt && l.plan == nil && !l.urgent && !l.pusher.More() && !l.machine.Reviewing() {
 		l.sweep = false
 		l.machine.BeginCheck()
 		if len(l.im.HiddenBlocks()) > 0 {
@@ -347,7 +355,7 @@ func (l *Loop) elect(actions []election.Action, out []Action) []Action {
 		case election.Begin:
 			l.claim, l.active = a.Claim, true
 			l.Stats.Terms++
-			l.pause, l.refused, l.sweep = 0, nil, true
+			l.pause, l.refused, l.sweep, l.sweepAt = 0, nil, true, l.now+checkAfter
 			l.answered, l.unanswered = 0, 0
 			l.pusher.Begin(a.Claim)
 			l.vouched, l.sweeping = a.Claim.Rev, 0

@@ -72,7 +72,10 @@ func (l *Loop) problems() []string {
 			brokers = append(brokers, fmt.Sprintf("broker %d gets no commands: %s", id, blocked[id]))
 		}
 		out = append(out, some(brokers, "such brokers")...)
-		out = append(out, some(l.pusher.Stuck(l.im), "such partitions")...)
+		stuck, more := l.pusher.Stuck(l.im, maxNamed)
+		if out = append(out, stuck...); more > 0 {
+			out = append(out, fmt.Sprintf("and %d more such partitions", more))
+		}
 	}
 	out = append(out, some(l.incomplete(), "such topics")...)
 	var keys []string

@@ -99,18 +99,21 @@ func (l *large) look(fn func(rpc.View)) {
 	l.timed(func() { fn(l.l.View()) })
 }
 
+// load shows the daemon a list of everything.
+func (l *large) load() {
+	list := l.m.List(keys.Prefix(), false)
+	batch := store.Batch{Rev: list.Rev, Reset: true}
+	for _, kv := range list.KVs {
+		batch.Changes = append(batch.Changes, store.Change{KV: kv})
+	}
+	l.step(Watched{batch})
+	for l.l.Unfinished() {
+		l.step()
+	}
+}
+
 func (l *large) drive(b *testing.B) {
-	l.measure(b, "load", func() {
-		list := l.m.List(keys.Prefix(), false)
-		batch := store.Batch{Rev: list.Rev, Reset: true}
-		for _, kv := range list.KVs {
-			batch.Changes = append(batch.Changes, store.Change{KV: kv})
-		}
-		l.step(Watched{batch})
-		for l.l.Unfinished() {
-			l.step()
-		}
-	})
+	l.measure(b, "load", l.load)
 	l.measure(b, "take-over", func() { l.run() })
 	l.measure(b, "compare", func() { l.step(Listed{l.m.List(keys.Prefix(), true)}); l.run() })
 	l.measure(b, "broker-down", func() { l.hand(store.Delete(keys.Broker(1))); l.run() })
@@ -124,15 +127,7 @@ func (l *large) drive(b *testing.B) {
 		}
 	})
 	l.measure(b, "hand-written", func() { l.write(cluster.TopicID{1: 9, 15: 9}, "hand", 100_000); l.run() })
-	l.measure(b, "compaction", func() {
-		list := l.m.List(keys.Prefix(), false)
-		batch := store.Batch{Rev: list.Rev, Reset: true}
-		for _, kv := range list.KVs {
-			batch.Changes = append(batch.Changes, store.Change{KV: kv})
-		}
-		l.step(Watched{batch})
-		l.run()
-	})
+	l.measure(b, "compaction", func() { l.load(); l.run() })
 	l.looks(b)
 	if got := l.l.Stats.Swept; got != 0 {
 		b.Errorf("the sweep corrected %d partitions", got)
@@ -203,4 +198,36 @@ func (s *still) Await(_ context.Context, cond func(rpc.View) bool) error {
 	defer s.mu.Unlock()
 	s.l.look(func(v rpc.View) { cond(v) })
 	return nil
+}
+
+// BenchmarkTakeOver is what the owner does from the begin of a term to the first
+// command, in us of a processor. It must not grow with the partitions.
+func BenchmarkTakeOver(b *testing.B) {
+	for _, partitions := range []int32{10_000, 1_000_000} {
+		b.Run(fmt.Sprintf("partitions=%d", partitions), func(b *testing.B) {
+			for range b.N {
+				l := newLarge(b, partitions/40, 40)
+				for id := range largeBrokers {
+					l.listening(cluster.BrokerID(id))
+				}
+				l.load()
+				began, told := time.Duration(0), false
+				l.held = func(a Action) bool {
+					p, ok := a.(Push)
+					if !ok {
+						return false
+					}
+					_, told = p.Action.(rpc.Send)
+					return told
+				}
+				for !told {
+					l.turn()
+					if l.term != "" && began == 0 {
+						began = l.spent - l.last
+					}
+				}
+				b.ReportMetric(float64((l.spent-began).Nanoseconds())/1000, "us-to-command")
+			}
+		})
+	}
 }

@@ -315,3 +315,9 @@ func describe(r *pb.CommandsRequest) string {
 	}
 	return strings.Join(words, " ")
 }
+
+// stuck are all partitions of which a broker's last result was a failure.
+func (h *hub) stuck() []string {
+	named, _ := h.p.Stuck(h.im, 1<<20)
+	return named
+}

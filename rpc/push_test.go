@@ -213,7 +213,7 @@ func TestPushRetries(t *testing.T) {
 	wait := MinRetry
 	for i := range 12 {
 		h.result(1, "a", 0, 1, failed)
-		if got := h.p.Stuck(h.im); len(got) != 1 || got[0] != "broker 1 a/0: because" {
+		if got := h.stuck(); len(got) != 1 || got[0] != "broker 1 a/0: because" {
 			t.Fatalf("stuck: %q", got)
 		}
 		h.change("a", 1, elect(1)) // goes on
@@ -239,8 +239,8 @@ func TestPushRetries(t *testing.T) {
 	h.hears(1, "lai a/0@2", "meta a/0@2")
 	h.result(1, "a", 0, 1, failed) // of the older state
 	h.applies(1)
-	if h.p.Pending() != 0 || len(h.p.Stuck(h.im)) != 0 {
-		t.Errorf("pending %d, stuck %q", h.p.Pending(), h.p.Stuck(h.im))
+	if h.p.Pending() != 0 || len(h.stuck()) != 0 {
+		t.Errorf("pending %d, stuck %q", h.p.Pending(), h.stuck())
 	}
 	if s := h.p.Stats; s.Failed != 13 {
 		t.Errorf("stats %+v", s)
@@ -293,7 +293,7 @@ func TestPushLateResults(t *testing.T) {
 	h.change("a", 0, elect(1))
 	h.step()
 	h.result(1, "a", 0, 1, pb.PartitionResult_PARTITION_RESULT_FAILED)
-	if len(h.p.Stuck(h.im)) != 0 {
+	if len(h.stuck()) != 0 {
 		t.Error("an older failure is to be tried again, although a newer state is on its way")
 	}
 	h.result(1, "a", 0, 1, pb.PartitionResult_PARTITION_RESULT_APPLIED)
@@ -302,7 +302,7 @@ func TestPushLateResults(t *testing.T) {
 	}
 	h.result(1, "a", 0, 2, pb.PartitionResult_PARTITION_RESULT_STORAGE_ERROR)
 	h.result(1, "a", 0, 1, pb.PartitionResult_PARTITION_RESULT_ALREADY)
-	if len(h.p.Stuck(h.im)) != 1 {
+	if len(h.stuck()) != 1 {
 		t.Error("an older result has settled a newer failure")
 	}
 	h.result(1, "a", 0, 2, pb.PartitionResult_PARTITION_RESULT_ALREADY)
@@ -685,5 +685,26 @@ func TestPushPending(t *testing.T) {
 	}
 	if n := h.p.changes.size; n != 2 {
 		t.Errorf("the change list holds %d partitions", n)
+	}
+}
+
+// TestStuckNamesTheFirst: of very many partitions that fail only the first are
+// named, always the same ones, and the rest are counted.
+func TestStuckNamesTheFirst(t *testing.T) {
+	h := connected(t, hostedBy(1), hostedBy(1), hostedBy(1), hostedBy(1), hostedBy(1), hostedBy(1))
+	for _, i := range []int32{4, 1, 3, 0, 2} {
+		h.change("a", i, elect(1))
+		h.step()
+		h.result(1, "a", i, 1, pb.PartitionResult_PARTITION_RESULT_FAILED)
+	}
+	for most, want := range []string{
+		"[] 5", "[broker 1 a/0: because] 4", "[broker 1 a/0: because broker 1 a/1: because] 3",
+	} {
+		if named, more := h.p.Stuck(h.im, most); fmt.Sprint(named, more) != want {
+			t.Errorf("at most %d: %v and %d more, want %s", most, named, more, want)
+		}
+	}
+	if n := len(h.stuck()); n != 5 {
+		t.Errorf("%d are stuck", n)
 	}
 }

@@ -42,7 +42,7 @@ func TestRemoval(t *testing.T) {
 	}
 	h.stopped(1, id, 0, pb.PartitionResult_PARTITION_RESULT_ALREADY)
 	h.stopped(1, id, 1, pb.PartitionResult_PARTITION_RESULT_STORAGE_ERROR)
-	if stuck := h.p.Stuck(h.im); len(stuck) != 1 || stuck[0] != "broker 1 deletion of topic a: because" {
+	if stuck := h.stuck(); len(stuck) != 1 || stuck[0] != "broker 1 deletion of topic a: because" {
 		t.Errorf("stuck: %q", stuck)
 	}
 	h.after(MinRetry)

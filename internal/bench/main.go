@@ -25,7 +25,7 @@ type row struct {
 
 var rows = []row{
 	handoverRow, handover1mRow, freezeRow, brokerLossRow, brokerLoss100kRow, brokerLoss20Row, createRow,
-	alterRow, blockSizeRow, oneKeyRow, coldLoadRow, heapRow,
+	alterRow, alterLoadRow, blockSizeRow, oneKeyRow, coldLoadRow, heapRow,
 	manyBrokersRow,
 }
 
