@@ -296,58 +296,6 @@ func (l *Loop) take(now election.Now, ev Event, out []Action) []Action {
 	return out
 }
 
-// compare looks whether the watch has missed something, with a list that the
-// image has reached, and heals it.
-func (l *Loop) compare(out []Action) []Action {
-	if l.held != nil && l.im.Rev >= l.held.List.Rev {
-		missed := l.im.Differences(l.held.List)
-		if len(missed) == 0 && l.active {
-			l.sweeping, l.vouched = l.vouched, l.held.List.Rev
-		}
-		out = l.fetch(missed, out)
-		l.held = nil
-	}
-	if f := l.fetched; f != nil && l.im.Rev >= f.Read.Rev {
-		l.fetched = nil
-		l.heal(*f)
-	}
-	return out
-}
-
-// fetch reads keys that the watch must have missed.
-func (l *Loop) fetch(keys []string, out []Action) []Action {
-	if len(keys) == 0 {
-		return out
-	}
-	keys = keys[:min(len(keys), store.MaxOps)]
-	for _, k := range keys {
-		l.healing[k] = true
-	}
-	return append(out, Fetch{Keys: keys})
-}
-
-// heal takes in what a read found, except of keys of which the watch has
-// spoken since: it knows better.
-func (l *Loop) heal(f Fetched) {
-	keys := slices.DeleteFunc(f.Keys, func(k string) bool { return !l.healing[k] })
-	read := store.Snapshot{Rev: f.Read.Rev}
-	for _, kv := range f.Read.KVs {
-		if l.healing[kv.Key] {
-			read.KVs = append(read.KVs, kv)
-		}
-	}
-	for _, k := range keys {
-		delete(l.healing, k)
-	}
-	batch := cluster.Heal(keys, read)
-	for _, c := range batch.Changes {
-		if mod := l.im.ModRev(c.KV.Key); c.Deleted && mod != 0 || !c.Deleted && mod < c.KV.ModRev {
-			l.Stats.Healed++
-		}
-	}
-	l.observe(batch) // a transaction's keys at most
-}
-
 // elect acts on the begin and the end of terms, and passes the rest on.
 func (l *Loop) elect(actions []election.Action, out []Action) []Action {
 	for _, a := range actions {
