@@ -38,12 +38,20 @@ type arrival struct {
 // each command with what answer makes of it.
 func (w *world) fake(id cluster.BrokerID, answer func(*pb.Command) *pb.CommandAck) *fake {
 	w.t.Helper()
+	f := &fake{w: w, id: id, answer: answer, server: grpc.NewServer(), registered: make(chan struct{})}
+	f.serve(f)
+	return f
+}
+
+// serve serves commands, and registers the broker.
+func (f *fake) serve(as pb.CommandServiceServer) {
+	w := f.w
+	w.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	f := &fake{w: w, id: id, answer: answer, server: grpc.NewServer(), registered: make(chan struct{})}
-	pb.RegisterCommandServiceServer(f.server, f)
+	pb.RegisterCommandServiceServer(f.server, as)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -54,7 +62,6 @@ func (w *world) fake(id cluster.BrokerID, answer func(*pb.Command) *pb.CommandAc
 		<-done
 	})
 	f.enlist(l.Addr().String())
-	return f
 }
 
 // enlist registers a broker that is reached at an address, and keeps its
@@ -67,6 +74,9 @@ func (f *fake) enlist(addr string) {
 	var clients []pb.BrokerServiceClient
 	for _, d := range f.w.daemons {
 		clients = append(clients, pb.NewBrokerServiceClient(dial(f.w.t, d.Endpoint)))
+	}
+	for _, p := range f.w.processes {
+		clients = append(clients, pb.NewBrokerServiceClient(dial(f.w.t, p.endpoint)))
 	}
 	go func() {
 		defer close(done)

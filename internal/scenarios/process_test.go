@@ -61,8 +61,9 @@ type process struct {
 	exited   chan struct{} // closed when the process is gone
 }
 
-// process starts a daemon and waits until it is a candidate.
-func (w *world) process(id string) *process {
+// process starts a daemon and waits until it is a candidate. Later flags
+// replace earlier ones.
+func (w *world) process(id string, opts ...func(*exec.Cmd)) *process {
 	w.t.Helper()
 	path, err := program()
 	if err != nil {
@@ -72,6 +73,9 @@ func (w *world) process(id string) *process {
 	p.cmd = exec.Command(path, "serve", "--etcd-endpoints", w.etcd.Endpoint(), "--cluster", clusterName,
 		"--id", id, "--listen", "127.0.0.1:0", "--lease-ttl", ttl.String(), "--election", strategy.String())
 	p.cmd.Stderr = prefixed{w.log, "process " + id + ": "}
+	for _, o := range opts {
+		o(p.cmd)
+	}
 	if err := p.cmd.Start(); err != nil {
 		w.t.Fatal(err)
 	}
