@@ -170,6 +170,30 @@ func (c *controller) fullSyncAt(rev int64, topics ...cluster.TopicID) {
 	c.ack(c.seq, admitted)
 }
 
+// What a full sync did not name, of which everything was read, is told as
+// removed, and is no metadata any more.
+func TestFullSyncRemovesMetadata(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := applies()
+		_, b, c := commanded(t, h, nil)
+		c.ack(c.updateMetadata(nil, partition(0, 1, 1)), admitted)
+		if u := <-h.metadata; len(u.Partitions) != 1 {
+			t.Fatalf("first update %+v", u)
+		}
+		c.ack(c.command(&pb.Command{
+			Body:     &pb.Command_FullSync{FullSync: &pb.FullSync{SinceRevision: 101, Everything: true}},
+			Progress: &pb.Progress{Begins: true, ControllerEpoch: int64(c.term.Epoch)},
+		}), admitted)
+		u := <-h.metadata
+		if len(u.Removed) != 1 || u.Removed[0].ID != topicA || u.Removed[0].Partitions != 1 || len(u.Partitions) != 0 {
+			t.Errorf("second update %+v", u)
+		}
+		if _, has := b.Metadata(pid(0)); has {
+			t.Error("metadata is still there")
+		}
+	})
+}
+
 // A storage error takes a replica offline on all streams, none of which ends;
 // a handler that succeeds brings it back.
 func TestStorageError(t *testing.T) {

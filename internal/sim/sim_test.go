@@ -82,6 +82,7 @@ var mustSee = map[string]int{
 	"call whose answer was lost":         100,
 	"watch that was compacted away":      20,
 	"missed change that was healed":      10,
+	"seed with small blocks":             50,
 	"look at I6":                         1000,
 	"broker marked as unreachable":       20,
 	"term cut off":                       2,

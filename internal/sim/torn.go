@@ -3,7 +3,6 @@ package sim
 import (
 	"time"
 
-	"github.com/controllerd/controllerd/cluster"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 )
 
@@ -13,11 +12,20 @@ func (w *World) tear() {
 	w.stir()
 }
 
+// half is the part of a chunk that a command is.
+type half uint8
+
+const (
+	whole half = iota // of a chunk, or of none
+	replicas
+	metadata
+)
+
 // tally is what a daemon has sent on a stream and heard of it.
 type tally struct {
 	sent, acked int64 // sequence numbers
 	first       int64 // of the first half of the last chunk of two commands
-	replicas    bool  // the last command was LeaderAndIsr without progress
+	half        half  // what the last command was
 	states      int   // of replicas sent
 	results     int
 }
@@ -28,10 +36,19 @@ func (t *tally) send(r *pb.CommandsRequest) {
 		return
 	}
 	t.sent = c.GetSequence()
-	if t.replicas && len(c.GetUpdateMetadata().GetTopics()) > 0 {
-		t.first = t.sent - 1
+	was := t.half
+	switch t.half = whole; {
+	case c.GetLeaderAndIsr() != nil:
+		t.half = replicas
+	case len(c.GetUpdateMetadata().GetTopics()) > 0:
+		t.half = metadata
 	}
-	t.replicas = c.GetLeaderAndIsr() != nil && c.GetProgress() == nil
+	if c.GetProgress() != nil { // behind a chunk
+		if was != whole && t.half != whole && was != t.half {
+			t.first = t.sent - 1
+		}
+		t.half = whole
+	}
 	for _, s := range c.GetLeaderAndIsr().GetTopics() {
 		t.states += len(s.GetPartitions())
 	}
@@ -60,8 +77,8 @@ func (t *tally) count(seen map[string]int) {
 // breakWithin ends the stream while the broker works on what it has just been
 // told.
 func (s *stream) breakWithin(c *pb.Command) {
-	w, id := s.w, cluster.BrokerID(s.id.Broker)
-	if !w.torn[id] || c.GetLeaderAndIsr() == nil {
+	w, id := s.w, s.id.Broker
+	if !w.torn[id] || c.GetLeaderAndIsr() == nil && len(c.GetUpdateMetadata().GetTopics()) == 0 {
 		return
 	}
 	w.torn[id] = false

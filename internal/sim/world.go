@@ -125,6 +125,7 @@ func (w *World) draw() profile {
 	p.chaos = 20*time.Second + w.upTo(20*time.Second) + 5*p.rhythm
 	if w.chance(1. / 3) {
 		p.blockSize = pick[int32](w, 1, 3)
+		w.seen["seed with small blocks"]++
 	}
 	for _, f := range allFaults {
 		if drawn := w.chance(0.5); w.cfg.Faults == nil && drawn || w.cfg.Faults != nil && !slices.Contains(w.cfg.Faults, f.name) {
