@@ -275,7 +275,7 @@ func TestDebugUsage(t *testing.T) {
 	for args, want := range map[string]string{
 		"dump --cluster A":                `cluster name "A"`,
 		"dump --timeout 0s":               "timeout 0s is not positive",
-		"dump --etcd-endpoints=":          "no endpoints given",
+		"dump --etcd-endpoints=":          "no endpoints of etcd given",
 		"dump --etcd-endpoints u:p@h:1":   "has a user name in it",
 		"dump -o xml":                     "want one of table, json, yaml",
 		"dump \xff":                       "is not UTF-8",

@@ -32,6 +32,9 @@ type serveConfig struct {
 	leaseTTL  time.Duration
 	election  election.Strategy
 	limits    controller.Limits
+
+	caFile, certFile, keyFile    string
+	user, password, passwordFile string
 }
 
 func newServe() *cobra.Command {
@@ -41,14 +44,35 @@ func newServe() *cobra.Command {
 		Short: "Run one daemon beside an etcd cluster",
 		Long: `Run one daemon. Start several of them with different ids on the same etcd
 and cluster name: one is active, the others are ready to follow within
-milliseconds. SIGTERM gives up the seat in order.`,
+milliseconds. SIGTERM gives up the seat in order.
+
+Each flag may also be given as a variable of the environment (--lease-ttl as
+CONTROLLERD_LEASE_TTL) or in the file that --config names (lease-ttl: 5s). Flags
+win over the environment, the environment over the file. See "config show".`,
 		Example: `  controllerd serve --etcd-endpoints 10.0.0.1:2379,10.0.0.2:2379 --id a
   controllerd serve --etcd-endpoints 127.0.0.1:2379 --id b --listen 127.0.0.1:7071`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), cfg, cmd.ErrOrStderr()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := settle(cmd.Flags(), os.Environ())
+			if err := cfg.faults(err); err != nil {
+				return err
+			}
+			return serve(cmd.Context(), cfg, cmd.ErrOrStderr())
+		},
 	}
-	f := cmd.Flags()
+	cfg.addFlags(cmd.Flags())
+	layer(cmd.Flags())
+	return cmd
+}
+
+func (cfg *serveConfig) addFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&cfg.endpoints, "etcd-endpoints", []string{"127.0.0.1:2379"}, "members of the etcd cluster")
+	f.StringVar(&cfg.caFile, "etcd-cacert", "", "certificates of the authorities that etcd's servers are trusted by, PEM")
+	f.StringVar(&cfg.certFile, "etcd-cert", "", "certificate that the daemon shows to etcd, PEM; read anew for each connection")
+	f.StringVar(&cfg.keyFile, "etcd-key", "", "key of --etcd-cert, PEM")
+	f.StringVar(&cfg.user, "etcd-user", "", "name with which the daemon logs in to etcd")
+	f.StringVar(&cfg.password, "etcd-password", "", "password of --etcd-user; not as a flag")
+	f.StringVar(&cfg.passwordFile, "etcd-password-file", "", "file that holds the password of --etcd-user")
 	f.StringVar(&cfg.cluster, "cluster", "default", "name under which the cluster's keys are kept: a-z, 0-9 and -")
 	f.StringVar(&cfg.id, "id", "", "name of this daemon, different from that of every other (default: the host's name and the port)")
 	f.StringVar(&cfg.listen, "listen", "127.0.0.1:7070", "address of the gRPC services")
@@ -56,7 +80,6 @@ milliseconds. SIGTERM gives up the seat in order.`,
 	f.TextVar(&cfg.election, "election", election.Race, "who takes an empty seat: race (whoever comes first) or queue (whoever has waited longest); the same for all daemons of a cluster")
 	f.DurationVar(&cfg.leaseTTL, "lease-ttl", controller.DefaultLeaseTTL, "how long the seat outlives a silent daemon, at least 2s")
 	addLimitFlags(f, &cfg.limits)
-	return cmd
 }
 
 // addLimitFlags gives a command the flags for what may be created.
@@ -81,9 +104,9 @@ const stopLimit = 8 * time.Second
 // serve runs one daemon until the context ends.
 func serve(ctx context.Context, cfg serveConfig, stderr io.Writer) error {
 	log := slog.New(slog.NewTextHandler(stderr, nil))
-	client, err := etcdstore.Dial(etcdstore.Config{Endpoints: cfg.endpoints})
-	if err := errors.Join(err, cfg.check(etcdstore.New(client))); err != nil {
-		return usageError{err}
+	client, err := cfg.dial(ctx, log)
+	if err != nil {
+		return err
 	}
 	defer func() { _ = client.Close() }()
 	listener, err := net.Listen("tcp", cfg.listen)
@@ -109,20 +132,29 @@ func serve(ctx context.Context, cfg serveConfig, stderr io.Writer) error {
 	return runDaemon(ctx, daemon, listener, log)
 }
 
-// check reports every fault of the flags that Dial has not reported.
-func (cfg serveConfig) check(s store.Store) error {
-	var faults []error
-	if _, _, err := net.SplitHostPort(cfg.listen); err != nil {
-		faults = append(faults, fmt.Errorf("listen address %q is not host:port", cfg.listen))
+// faults is all that is wrong with the configuration, beside what settle has
+// found, as a wrong usage.
+func (cfg *serveConfig) faults(found error) error {
+	faults := []error{found}
+	fault := func(wrong bool, format string, args ...any) {
+		if wrong {
+			faults = append(faults, fmt.Errorf(format, args...))
+		}
 	}
-	if host, port, err := net.SplitHostPort(cfg.advertise); cfg.advertise != "" && (err != nil || host == "" || port == "" || port == "0") {
-		faults = append(faults, fmt.Errorf("advertised address %q is not host:port", cfg.advertise))
+	_, _, err := net.SplitHostPort(cfg.listen)
+	fault(err != nil, "listen address %q is not host:port", cfg.listen)
+	host, port, err := net.SplitHostPort(cfg.advertise)
+	fault(cfg.advertise != "" && (err != nil || host == "" || port == "" || port == "0"), "advertised address %q is not host:port", cfg.advertise)
+	fault(cfg.leaseTTL == 0, "lease TTL is 0") // to controller.Config it would mean the default
+	faults = append(faults, etcdstore.CheckEndpoints(cfg.endpoints), cfg.controller(unused{}, cfg.listen).Validate(), cfg.etcdFaults())
+	if err := errors.Join(faults...); err != nil {
+		return usageError{err}
 	}
-	if cfg.leaseTTL == 0 { // to controller.Config it would mean the default
-		faults = append(faults, errors.New("lease TTL is 0"))
-	}
-	return errors.Join(append(faults, cfg.controller(s, cfg.listen).Validate())...)
+	return nil
 }
+
+// unused stands for the store that a configuration is checked without.
+type unused struct{ store.Store }
 
 // controller fills in what the flags leave open, for a daemon that listens on
 // an address.

@@ -49,7 +49,7 @@ func TestWrongUsage(t *testing.T) {
 		{"topic list --server localhost", `server "localhost" is not host:port`},
 		{"topic list --server=", "no server given"},
 		{"serve extra", `unexpected argument "extra" for "controllerd serve"`},
-		{"serve --lease-ttl 5", `invalid argument "5" for "--lease-ttl" flag`},
+		{"serve --lease-ttl 5", `flag --lease-ttl: time: missing unit in duration "5"`},
 	} {
 		r := cli(strings.Fields(tt.args)...).want(t, exitUsage)
 		first, hint, _ := strings.Cut(r.stderr, "\n")
@@ -67,12 +67,12 @@ func TestServeFaults(t *testing.T) {
 		want []string
 	}{
 		{"--cluster No_Good --lease-ttl 1999ms --etcd-endpoints= --listen nowhere --advertise me", []string{
-			"dial etcd: no endpoints given", `listen address "nowhere" is not host:port`, `advertised address "me" is not host:port`,
+			`listen address "nowhere" is not host:port`, `advertised address "me" is not host:port`, "no endpoints of etcd given",
 			`cluster name "No_Good": want 1 to 63 of a-z, 0-9 and -, not starting with -`, "lease TTL 1.999s is below 2s",
 		}},
-		{"--etcd-endpoints 127.0.0.1:1,,127.0.0.1:2 --lease-ttl 0s", []string{"dial etcd: endpoint 2 is empty", "lease TTL is 0"}},
+		{"--etcd-endpoints 127.0.0.1:1,,127.0.0.1:2 --lease-ttl 0s", []string{"lease TTL is 0", "endpoint 2 of etcd is empty"}},
 		{"--etcd-endpoints http://me:secret@127.0.0.1:1 --lease-ttl -5s", []string{
-			"dial etcd: endpoint 1 has a user name in it, which etcd ignores", "lease TTL -5s is below 2s",
+			"endpoint 1 of etcd has a user name in it, which etcd ignores", "lease TTL -5s is below 2s",
 		}},
 		{"--id a\xff", []string{`id "a\xff": want 1 to 255 of letters, digits, '.', '_' and '-'`}},
 		{"--max-partitions-per-topic -1 --max-partitions-per-request -2 --max-partitions -3", []string{

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -54,20 +55,32 @@ type Config struct {
 	DialOptions []grpc.DialOption
 }
 
+// ErrLogin: etcd refuses the name or the password.
+var ErrLogin = errors.New("login refused")
+
+// CheckEndpoints reports what is wrong with addresses of members.
+func CheckEndpoints(endpoints []string) error {
+	if len(endpoints) == 0 {
+		return errors.New("no endpoints of etcd given")
+	}
+	var faults []error
+	for i, e := range endpoints {
+		if strings.TrimSpace(e) == "" {
+			faults = append(faults, fmt.Errorf("endpoint %d of etcd is empty", i+1))
+		}
+		if strings.Contains(e, "@") { // not named: it would put the password into a log
+			faults = append(faults, fmt.Errorf("endpoint %d of etcd has a user name in it, which etcd ignores", i+1))
+		}
+	}
+	return errors.Join(faults...)
+}
+
 // Dial makes a client. It does not wait for a connection: a cluster that is
 // away shows in the calls, each of which ends with its own context. Only a
 // login needs the cluster at once.
 func Dial(cfg Config) (*clientv3.Client, error) {
-	if len(cfg.Endpoints) == 0 {
-		return nil, errors.New("dial etcd: no endpoints given")
-	}
-	for i, e := range cfg.Endpoints {
-		if strings.TrimSpace(e) == "" {
-			return nil, fmt.Errorf("dial etcd: endpoint %d is empty", i+1)
-		}
-		if strings.Contains(e, "@") { // not named: it would put the password into a log
-			return nil, fmt.Errorf("dial etcd: endpoint %d has a user name in it, which etcd ignores", i+1)
-		}
+	if err := CheckEndpoints(cfg.Endpoints); err != nil {
+		return nil, fmt.Errorf("dial etcd: %w", err)
 	}
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints:            cfg.Endpoints,
@@ -80,8 +93,11 @@ func Dial(cfg Config) (*clientv3.Client, error) {
 		DialOptions:          append([]grpc.DialOption{grpc.WithConnectParams(reconnect)}, cfg.DialOptions...),
 		Logger:               zap.NewNop(),
 	})
-	if err != nil {
-		return nil, fmt.Errorf("dial etcd: %w", err)
+	switch answer := rpctypes.Error(err); {
+	case err == nil:
+		return client, nil
+	case answer == rpctypes.ErrAuthFailed || answer == rpctypes.ErrUserEmpty || answer == rpctypes.ErrUserNotFound || answer == rpctypes.ErrAuthNotEnabled:
+		return nil, fmt.Errorf("dial etcd: %w: %w", ErrLogin, err)
 	}
-	return client, nil
+	return nil, fmt.Errorf("dial etcd: %w", err)
 }

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/controllerd/controllerd/store/etcdstore"
+)
+
+// loginPause is how long a login that etcd did not answer is not tried again.
+const loginPause = time.Second
+
+// etcdFaults is all that is wrong with how etcd is to be reached.
+func (cfg *serveConfig) etcdFaults() error {
+	var faults []error
+	fault := func(wrong bool, text string) {
+		if wrong {
+			faults = append(faults, errors.New(text))
+		}
+	}
+	plain := 0
+	for _, e := range cfg.endpoints {
+		if strings.HasPrefix(e, "http://") {
+			plain++
+		}
+	}
+	secured := cfg.caFile != "" || cfg.certFile != "" || cfg.keyFile != ""
+	fault((cfg.certFile == "") != (cfg.keyFile == ""), "--etcd-cert and --etcd-key go together")
+	fault(secured && plain > 0, "--etcd-cacert, --etcd-cert and --etcd-key are of no use to an endpoint that begins with http://")
+	fault(cfg.password != "" && cfg.passwordFile != "", "etcd-password and etcd-password-file are both given")
+	fault(cfg.user == "" && (cfg.password != "" || cfg.passwordFile != ""), "a password for etcd, but no --etcd-user")
+	fault(cfg.user != "" && cfg.password == "" && cfg.passwordFile == "", "--etcd-user without a password: set $"+envName("etcd-password")+" or --etcd-password-file")
+	if len(faults) == 0 {
+		_, err := cfg.tls()
+		_, missing := cfg.readPassword()
+		faults = append(faults, err, missing)
+	}
+	return errors.Join(faults...)
+}
+
+// tls is nil for plain connections.
+func (cfg *serveConfig) tls() (*tls.Config, error) {
+	if cfg.caFile == "" && cfg.certFile == "" {
+		return nil, nil
+	}
+	info := transport.TLSInfo{TrustedCAFile: cfg.caFile, CertFile: cfg.certFile, KeyFile: cfg.keyFile}
+	c, err := info.ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("certificates for etcd: %w", err)
+	}
+	return c, nil
+}
+
+func (cfg *serveConfig) readPassword() (string, error) {
+	if cfg.passwordFile == "" {
+		return cfg.password, nil
+	}
+	text, err := os.ReadFile(cfg.passwordFile)
+	if err != nil {
+		return "", fmt.Errorf("password for etcd: %w", err)
+	}
+	return strings.TrimRight(string(text), "\r\n"), nil
+}
+
+// dial makes the client of etcd. To log in etcd must be there: as long as it is
+// not, it is tried again.
+func (cfg *serveConfig) dial(ctx context.Context, log *slog.Logger) (*clientv3.Client, error) {
+	security, err := cfg.tls()
+	if err != nil {
+		return nil, err
+	}
+	password, err := cfg.readPassword()
+	if err != nil {
+		return nil, err
+	}
+	for {
+		client, err := etcdstore.Dial(etcdstore.Config{Endpoints: cfg.endpoints, TLS: security, Username: cfg.user, Password: password})
+		if err == nil || cfg.user == "" || errors.Is(err, etcdstore.ErrLogin) {
+			return client, err
+		}
+		log.Warn("etcd has not answered the login yet, still trying", "error", err)
+		select {
+		case <-ctx.Done():
+			return nil, errInterrupted
+		case <-time.After(loginPause):
+		}
+	}
+}
