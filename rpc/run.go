@@ -193,7 +193,11 @@ func (s *Streams) send(ctx context.Context, call pb.CommandService_CommandsClien
 				st.cancel()
 				return ErrQuiet
 			}
-			if err := call.SendMsg(r); err != nil {
+			var msg any = r.Request
+			if r.Metadata != nil {
+				msg = r
+			}
+			if err := call.SendMsg(msg); err != nil {
 				return nil // the receiver hears why
 			}
 		}

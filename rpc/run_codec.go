@@ -6,7 +6,7 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// sendCodec encodes a Send, and anything else as ever. The receiver sees an
+// sendCodec encodes a Send with Metadata, and anything else as ever. The receiver sees an
 // ordinary message.
 type sendCodec struct{ encoding.CodecV2 }
 
@@ -15,11 +15,8 @@ func newSendCodec() sendCodec { return sendCodec{encoding.GetCodecV2(proto.Name)
 // Marshal leaves Metadata where it is: all streams send the same bytes.
 func (c sendCodec) Marshal(v any) (mem.BufferSlice, error) {
 	s, ok := v.(Send)
-	switch {
-	case !ok:
+	if !ok {
 		return c.CodecV2.Marshal(v)
-	case s.Metadata == nil:
-		return c.CodecV2.Marshal(s.Request)
 	}
 	head, err := s.head()
 	if err != nil {

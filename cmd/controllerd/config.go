@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -19,6 +20,10 @@ const envPrefix = "CONTROLLERD_"
 
 // configKey names the configuration file. It is no key of that file.
 const configKey = "config"
+
+// serviceLink are the variables that Kubernetes sets, without the prefix, if
+// there is a service named controllerd.
+var serviceLink = regexp.MustCompile(`^(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
 
 // secretKeys are never shown, and not taken from the command line, which
 // everybody on the host can read.
@@ -134,7 +139,7 @@ func environment(f *pflag.FlagSet, environ []string) (map[string]value, []error)
 	for _, e := range environ {
 		name, text, _ := strings.Cut(e, "=")
 		rest, ours := strings.CutPrefix(name, envPrefix)
-		if !ours || text == "" || name == serverEnv {
+		if !ours || text == "" || name == serverEnv || serviceLink.MatchString(rest) {
 			continue
 		}
 		key := strings.ToLower(strings.ReplaceAll(rest, "_", "-"))

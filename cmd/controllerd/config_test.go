@@ -51,6 +51,8 @@ func TestConfigLayers(t *testing.T) {
 		}
 	}
 	t.Setenv("CONTROLLERD_CONFIG", path)
+	t.Setenv("CONTROLLERD_SERVICE_HOST", "10.0.0.9") // of Kubernetes
+	t.Setenv("CONTROLLERD_PORT_7070_TCP_ADDR", "10.0.0.9")
 	for _, want := range []setting{
 		{"etcd-endpoints", "[10.0.0.1:2379,10.0.0.2:2379]", "file " + path + ":3"},
 		{"max-partitions", "12", "file " + path + ":4"},

@@ -25,7 +25,7 @@ import (
 
 // asProgram makes the test binary behave as controllerd itself, for tests that
 // need a process of their own.
-const asProgram = "CONTROLLERD_TEST_AS_PROGRAM"
+const asProgram = "TEST_AS_CONTROLLERD"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {

@@ -19,6 +19,7 @@ import (
 	"github.com/controllerd/controllerd/internal/demobroker"
 	"github.com/controllerd/controllerd/internal/localcluster"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+	"github.com/controllerd/controllerd/rpc"
 )
 
 const loopback = "127.0.0.1:0"
@@ -202,8 +203,11 @@ type countedStream struct {
 
 // SendMsg counts before it sends, so that an answer never comes before.
 func (s countedStream) SendMsg(m any) error {
-	if r, ok := m.(*pb.CommandsRequest); ok {
-		s.sent.Add(commandsIn(r.GetCommand()))
+	switch m := m.(type) {
+	case *pb.CommandsRequest:
+		s.sent.Add(commandsIn(m.GetCommand()))
+	case rpc.Send: // metadata that other brokers hear too
+		s.sent.Add(1)
 	}
 	return s.ClientStream.SendMsg(m)
 }
@@ -214,7 +218,11 @@ func commandsIn(c *pb.Command) (n int64) {
 		for _, t := range c.GetLeaderAndIsr().GetTopics() {
 			n += int64(len(t.GetPartitions()))
 		}
-	case c.GetUpdateMetadata() != nil:
+	case c.GetStopReplica() != nil:
+		for _, t := range c.GetStopReplica().GetTopics() {
+			n += int64(len(t.GetPartitions()))
+		}
+	case c.GetUpdateMetadata() != nil, c.GetFullSync() != nil:
 		n = 1
 	}
 	return n

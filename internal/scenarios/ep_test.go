@@ -242,7 +242,8 @@ func TestEP4CommandForPreviousIncarnation(t *testing.T) {
 	var mu sync.Mutex
 	var late *pb.Command
 	held := a.toBrokers.Add(etcdtest.Rule{Effect: etcdtest.Hold, Method: "Commands", Times: 1, Match: func(msg any) bool {
-		cmd := msg.(*pb.CommandsRequest).GetCommand()
+		r, _ := msg.(*pb.CommandsRequest) // metadata is another type
+		cmd := r.GetCommand()
 		if cmd.GetStamp().GetBrokerId() != 1 || cmd.GetLeaderAndIsr() == nil {
 			return false
 		}
