@@ -56,6 +56,13 @@ func (p *Proxy) Dials() int {
 	return p.dials
 }
 
+// Open is how many connections there are to the target.
+func (p *Proxy) Open() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.open) / 2 // each has two ends
+}
+
 // Blackhole holds all data back, in both directions and on new connections
 // too. Nobody sees a connection break.
 func (p *Proxy) Blackhole() {
