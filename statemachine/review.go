@@ -1,6 +1,7 @@
 package statemachine
 
 import (
+	"bytes"
 	"slices"
 
 	"github.com/controllerd/controllerd/cluster"
@@ -87,6 +88,7 @@ func (m *Machine) BeginCheck() {
 			m.check.topics = append(m.check.topics, id)
 		}
 	}
+	slices.SortFunc(m.check.topics, func(a, b cluster.TopicID) int { return bytes.Compare(a[:], b[:]) })
 }
 
 // Checking reports whether a check is under way.
