@@ -69,14 +69,22 @@ func (c *client) validate() error {
 	return errors.Join(faults...)
 }
 
-// calling says whether it does harm to ask a second daemon when the first may
-// have acted but did not say so.
-type calling bool
+// calling says what may be asked again.
+type calling int
 
 const (
-	once       calling = false
-	repeatable calling = true
+	// once: it does harm to ask a second daemon when the first may have acted
+	// but did not say so.
+	once calling = iota
+	// repeatable: it does none.
+	repeatable
+	// insistent: nor does it to ask all of them again, as long as none is
+	// active: that is a matter of moments.
+	insistent
 )
+
+// electionPause is how long nobody is asked again who said that none is active.
+const electionPause = 100 * time.Millisecond
 
 // ask asks the daemons in their order. The next one is asked if one cannot be
 // reached, or says that it cannot answer.
@@ -87,6 +95,32 @@ func ask[T any](ctx context.Context, c *client, how calling, fn func(context.Con
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
+	for said := error(nil); ; {
+		resp, err := askEach(ctx, c, how, fn)
+		if said != nil && ctx.Err() != nil && !errors.Is(err, errInterrupted) {
+			return resp, said // more than that the time is over
+		}
+		if how != insistent || !noneActive(err) {
+			return resp, err
+		}
+		said = err
+		select {
+		case <-ctx.Done():
+			return resp, err
+		case <-time.After(electionPause):
+		}
+	}
+}
+
+// noneActive reports whether some daemon said that it is not active, and none
+// anything better.
+func noneActive(err error) bool {
+	var refused refusal
+	return errors.As(err, &refused) && rpc.ReasonOf(refused.status.Err()) == cluster.NotController
+}
+
+func askEach[T any](ctx context.Context, c *client, how calling, fn func(context.Context, pb.AdminServiceClient) (T, error)) (T, error) {
+	var resp T
 	var faults []error
 	for i, server := range c.servers {
 		err := c.with(ctx, server, len(c.servers)-i, func(admin pb.AdminServiceClient) (err error) {
@@ -111,7 +145,7 @@ func elsewhere(err error, how calling) bool {
 		return errors.As(err, new(unreachable))
 	}
 	return refused.status.Code() == codes.Unavailable &&
-		(how == repeatable || rpc.ReasonOf(refused.status.Err()) == cluster.NotController)
+		(how != once || rpc.ReasonOf(refused.status.Err()) == cluster.NotController)
 }
 
 // with calls fn with a connection to a server, which is given its share of the

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -145,7 +146,7 @@ func TestNextServer(t *testing.T) {
 				t.Errorf("%s: %s", args, r.stderr)
 			}
 		}
-		r := cli("topic", "create", "y", "--partitions", "1", "--replication-factor", "1", through(blind.Endpoint)).want(t, exitAway)
+		r := cli("topic", "create", "y", "--partitions", "1", "--replication-factor", "1", "--timeout", "300ms", through(blind.Endpoint)).want(t, exitAway)
 		if r.stderr != "Error: NOT_CONTROLLER: no controller is active\n" {
 			t.Error(r.stderr)
 		}
@@ -154,6 +155,35 @@ func TestNextServer(t *testing.T) {
 			t.Errorf("%+v", v)
 		}
 	})
+}
+
+// TestAskedDuringAnElection: a creation and a deletion wait until somebody is
+// active.
+func TestAskedDuringAnElection(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	client, key := w.etcd.Client(t), cluster.KeysOf("test").Controller()
+	for _, args := range []string{"create x --partitions 1 --replication-factor 1", "delete x --yes"} {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		lease, err := client.Grant(ctx, 60)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.Put(ctx, key, "somebody else", clientv3.WithLease(lease.ID)); err != nil {
+			t.Fatal(err)
+		}
+		w.await(w.daemons[0], "the seat is lost", func(v rpc.View) bool { return !v.Active })
+		args := append([]string{"topic"}, strings.Fields(args)...)
+		if r := w.cli(append(args, "--timeout", "300ms")...).want(t, exitAway); !strings.HasPrefix(r.stderr, "Error: NOT_CONTROLLER: ") {
+			t.Errorf("%v says %s", args, r.stderr)
+		}
+		done := make(chan result)
+		go func() { done <- w.cli(args...) }()
+		if _, err := client.Revoke(ctx, lease.ID); err != nil {
+			t.Fatal(err)
+		}
+		(<-done).want(t, exitOK)
+		cancel()
+	}
 }
 
 func TestHealth(t *testing.T) {

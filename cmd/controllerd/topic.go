@@ -134,7 +134,7 @@ func createTopics(cmd *cobra.Command, c *client, like *pb.NewTopic, names []stri
 			BlockSize: like.GetBlockSize(), Config: like.GetConfig(), Assignments: like.GetAssignments(),
 		})
 	}
-	resp, err := ask(cmd.Context(), c, repeatable, func(ctx context.Context, admin pb.AdminServiceClient) (*pb.CreateTopicsResponse, error) {
+	resp, err := ask(cmd.Context(), c, insistent, func(ctx context.Context, admin pb.AdminServiceClient) (*pb.CreateTopicsResponse, error) {
 		return admin.CreateTopics(ctx, req)
 	})
 	if err != nil {

@@ -61,7 +61,7 @@ func deleteTopics(cmd *cobra.Command, c *client, names []string, yes bool, reaso
 		}
 		req.Topics = append(req.Topics, &pb.TopicToDelete{Name: name, TopicId: t.GetTopicId()})
 	}
-	resp, err := ask(cmd.Context(), c, repeatable, func(ctx context.Context, admin pb.AdminServiceClient) (*pb.DeleteTopicsResponse, error) {
+	resp, err := ask(cmd.Context(), c, insistent, func(ctx context.Context, admin pb.AdminServiceClient) (*pb.DeleteTopicsResponse, error) {
 		return admin.DeleteTopics(ctx, req)
 	})
 	if err != nil {
