@@ -23,10 +23,14 @@ func (w *World) overwriteSeat() {
 }
 
 // editEpoch raises the epoch key, takes it to where no epoch is believed, or
-// deletes it.
+// deletes it; not one that no term has had yet: brokers may have heard of it,
+// and nobody could know then how high it was.
 func (w *World) editEpoch() {
+	e := pick(w, w.forged(), cluster.MaxEpoch, 0)
+	if h := &w.checker.history; e == 0 && h.key > h.epoch {
+		return
+	}
 	w.rewrite(w.keys.ControllerEpoch(), func(kv store.KV) store.Op {
-		e := pick(w, w.forged(), cluster.MaxEpoch, 0)
 		if e == 0 {
 			return store.Delete(kv.Key)
 		}
