@@ -405,7 +405,8 @@ func (l *Loop) requested(ev Requested, out []Action) []Action {
 		return l.resign(ev.ID, epoch.End{Cause: pb.EndCause_END_CAUSE_RESIGNED, Reason: r.Reason}, out)
 	case rpc.Transfer:
 		if err := l.successorFault(r.GetSuccessor()); err != nil {
-			return append(out, Answer{ev.ID, rpc.Answer{Err: err}})
+			l.requests = append(l.requests, asked{id: ev.ID, request: r, refusal: err})
+			return out
 		}
 		l.resigned = &pb.TransferControllerResponse{Epoch: int64(l.claim.Epoch)}
 		return l.resign(ev.ID, epoch.End{Cause: pb.EndCause_END_CAUSE_TRANSFERRED, Reason: r.GetReason(), Successor: r.GetSuccessor()}, out)

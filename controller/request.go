@@ -26,6 +26,9 @@ type asked struct {
 	deletes []*pb.DeleteTopicResult
 	// creation is how far a CreateTopics has come.
 	creation *creation
+	// refusal is decided already: the answer, once it is proven that the claim
+	// stands.
+	refusal error
 }
 
 // draft collects what one plan will write.
@@ -203,6 +206,10 @@ func (d *draft) units() []unit {
 // decide decides one request, or says that it has to wait for the next plan.
 // One that is taken without an answer is decided again after the plan.
 func (d *draft) decide(a *asked) bool {
+	if a.refusal != nil {
+		d.answers[a.id] = rpc.Answer{Err: a.refusal}
+		return true
+	}
 	switch r := a.request.(type) {
 	case rpc.Alter:
 		return d.alter(a.id, r)
