@@ -90,7 +90,7 @@ func TestQuiet(t *testing.T) {
 
 // One seed is one run.
 func TestSameSeedSameRun(t *testing.T) {
-	for seed := uint64(1); seed <= 5; seed++ {
+	for seed := uint64(1); seed <= 30; seed++ {
 		a, b := Run(Config{Seed: seed}), Run(Config{Seed: seed})
 		if a.Hash != b.Hash || a.Steps != b.Steps {
 			t.Errorf("seed %d: %d steps with hash %x, then %d steps with hash %x", seed, a.Steps, a.Hash, b.Steps, b.Hash)
