@@ -105,6 +105,9 @@ const stopLimit = 8 * time.Second
 func serve(ctx context.Context, cfg serveConfig, stderr io.Writer) error {
 	log := slog.New(slog.NewTextHandler(stderr, nil))
 	client, err := cfg.dial(ctx, log)
+	if ctx.Err() != nil && client == nil {
+		return nil // told to stop before it was let in
+	}
 	if err != nil {
 		return err
 	}

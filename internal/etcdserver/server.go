@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -60,6 +61,8 @@ type Config struct {
 	// are several; Name is this one's.
 	Name    string
 	Members map[string]string
+	// ClientTLS secures what clients say; empty: they speak plain text.
+	ClientTLS transport.TLSInfo
 	// NoFsync trades durability for speed; for tests.
 	NoFsync bool
 	// Logger gets the server's log. Nil drops all but the reason for which etcd
@@ -187,6 +190,9 @@ func embedConfig(cfg Config, st *streams) *embed.Config {
 	e.Name = memberName
 	e.Dir = filepath.Join(cfg.Dir, "member.etcd")
 	client := url.URL{Scheme: "http", Host: cfg.Addr}
+	if !cfg.ClientTLS.Empty() {
+		client.Scheme, e.ClientTLSInfo = "https", cfg.ClientTLS
+	}
 	e.ListenClientUrls = []url.URL{client}
 	e.AdvertiseClientUrls = []url.URL{client}
 	e.ListenPeerUrls = nil

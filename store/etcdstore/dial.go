@@ -97,7 +97,7 @@ func Dial(cfg Config) (*clientv3.Client, error) {
 	case err == nil:
 		return client, nil
 	case answer == rpctypes.ErrAuthFailed || answer == rpctypes.ErrUserEmpty || answer == rpctypes.ErrUserNotFound || answer == rpctypes.ErrAuthNotEnabled:
-		return nil, fmt.Errorf("dial etcd: %w: %w", ErrLogin, err)
+		return nil, fmt.Errorf("dial etcd: %w: %v", ErrLogin, err)
 	}
 	return nil, fmt.Errorf("dial etcd: %w", err)
 }
