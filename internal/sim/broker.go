@@ -20,6 +20,7 @@ type simBroker struct {
 	streams []*stream
 	work    map[cluster.PartitionID]*work
 	done    map[cluster.PartitionID]cluster.LeaderEpoch // of the handlers that did not fail
+	broken  map[cluster.PartitionID]bool                // storage that fails
 	started time.Duration
 	foreign bool // its first hello is from another history
 
@@ -49,6 +50,7 @@ func (w *World) startBroker(i int) {
 		gate:    fencing.NewGate(cluster.BrokerID(i), ""),
 		work:    map[cluster.PartitionID]*work{},
 		done:    map[cluster.PartitionID]cluster.LeaderEpoch{},
+		broken:  map[cluster.PartitionID]bool{},
 		daemon:  w.rng.IntN(daemons),
 		started: w.now,
 	}
@@ -56,6 +58,7 @@ func (w *World) startBroker(i int) {
 		b.address = b.name
 	}
 	b.gate.TakeOut(w.cfg.Gate)
+	b.find()
 	w.brokers[i] = b
 	w.checker.Started(b.id)
 	w.tracef("%s: starts", b.name)

@@ -41,6 +41,8 @@ var allFaults = []fault{
 	{"resignation", (*World).resign},
 	{"compaction", func(w *World) { _ = w.etcd.model.Compact(w.etcd.model.Rev()) }},
 	{"etcd without space", (*World).fillEtcd},
+	{"storage failed", (*World).failStorage},
+	{"stray left", (*World).plantStray},
 	{"etcd frozen", (*World).freezeEtcd},
 	{"broker drained", (*World).drain},
 	{"term forged", (*World).forgeTerm},

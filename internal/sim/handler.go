@@ -28,6 +28,7 @@ type waiting struct {
 func (b *simBroker) obey(s *stream, cmd *pb.Command) {
 	v := b.gate.Admit(cmd)
 	b.gate.Obeyed(&s.feed, cmd, &v)
+	b.noteStrays(&v)
 	s.answer(&pb.CommandsResponse{Response: &pb.CommandsResponse_Ack{Ack: &pb.CommandAck{
 		Sequence: cmd.GetSequence(), Refusal: v.Refusal, ControllerEpoch: int64(v.ControllerEpoch),
 	}}})
@@ -72,14 +73,18 @@ func (b *simBroker) apply(s *stream, state fencing.PartitionState) {
 	b.w.disks[b.id].store(&state)
 	b.after(b.w.upTo(pick(b.w, time.Millisecond, 50*time.Millisecond)), nil, func() {
 		if b.work[state.Partition] == next {
-			b.applied(next, b.w.chance(0.03))
+			b.applied(next, b.w.chance(0.03) || b.broken[state.Partition])
 		}
 	})
 }
 
 func (b *simBroker) applied(done *work, failed bool) {
 	delete(b.work, done.state.Partition)
+	result := pb.PartitionResult_PARTITION_RESULT_FAILED
 	switch {
+	case failed && b.broken[done.state.Partition] && !done.state.Stop:
+		result = pb.PartitionResult_PARTITION_RESULT_STORAGE_ERROR
+		b.storageFailed(&done.state)
 	case failed:
 		b.gate.Failed(done.state.Partition, done.state.LeaderEpoch)
 	case done.state.Stop:
@@ -88,13 +93,15 @@ func (b *simBroker) applied(done *work, failed bool) {
 	default:
 		b.done[done.state.Partition] = done.state.LeaderEpoch
 	}
-	if failed {
+	if !failed {
+		b.gate.Applied(&done.state)
+	} else if result == pb.PartitionResult_PARTITION_RESULT_FAILED {
 		b.resyncUnless(done.waiting)
 	}
 	for _, n := range done.waiting {
 		switch {
 		case failed:
-			n.s.result(&n.state, pb.PartitionResult_PARTITION_RESULT_FAILED)
+			n.s.result(&n.state, result)
 		case n.state.CompareRuns(&done.state) < 0:
 			n.s.result(&n.state, pb.PartitionResult_PARTITION_RESULT_ALREADY)
 		default:

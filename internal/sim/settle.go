@@ -54,6 +54,7 @@ func (w *World) calmDown() {
 	}
 	for i, b := range w.brokers {
 		w.undrain(cluster.BrokerID(i))
+		b.mendStorage()
 		w.thaw(&b.process)
 		w.startBroker(i)
 	}
@@ -118,7 +119,7 @@ func (w *World) amiss() string {
 			return fmt.Sprintf("broker %d is draining", b.ID)
 		}
 	}
-	if what := cmp.Or(w.topicsAmiss(truth), w.diskAmiss(truth), w.metadataAmiss(truth)); what != "" {
+	if what := cmp.Or(w.topicsAmiss(truth), w.diskAmiss(truth), w.metadataAmiss(truth), w.straysAmiss(active)); what != "" {
 		return what
 	}
 	for _, t := range truth.SortedTopics() {

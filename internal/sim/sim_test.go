@@ -84,6 +84,8 @@ var mustSee = map[string]int{
 	"missed change that was healed":      10,
 	"seed with small blocks":             50,
 	"look at I6":                         1000,
+	"storage error":                      100,
+	"stray":                              20,
 	"broker marked as unreachable":       20,
 	"term cut off":                       2,
 

@@ -70,14 +70,15 @@ type World struct {
 	links   [daemons][brokers]link
 	control [daemons][brokers]link // of streams of commands
 
-	noise  float64 // the part of messages that suffers
-	calm   bool    // no more faults
-	calmed time.Duration
-	well   time.Duration // since when all is well; -1: it is not
-	faults int
-	topics int
-	doomed map[string]time.Duration // when the deletion of a topic was asked for, by id
-	disks  [brokers]disk
+	noise   float64 // the part of messages that suffers
+	calm    bool    // no more faults
+	calmed  time.Duration
+	well    time.Duration // since when all is well; -1: it is not
+	faults  int
+	topics  int
+	doomed  map[string]time.Duration // when the deletion of a topic was asked for, by id
+	disks   [brokers]disk
+	planted [brokers]disk // strays that were left on purpose, besides
 
 	trapped   bool          // the active is to be killed between two transactions
 	torn      [brokers]bool // the next stream to bring the broker a chunk breaks
@@ -170,7 +171,7 @@ func Run(cfg Config) Report {
 		w.p.faults, w.p.chaos = nil, 10*time.Second
 	}
 	for i := range w.disks {
-		w.disks[i] = disk{}
+		w.disks[i], w.planted[i] = disk{}, disk{}
 	}
 	w.checker = NewChecker(w.keys, w.p.bounds())
 	w.checker.changed = w.checkMembers
