@@ -134,7 +134,7 @@ func resignsAfter(t *testing.T, first, second func(Action) bool) {
 // has ended; the others are waited for.
 func TestStopWithUnknownOutcomes(t *testing.T) {
 	b := newBench(t, 3)
-	b.created("a", 200, 1)
+	b.created("a", 150, 1)
 	b.hand(store.Delete(keys.Broker(3)))
 	b.held = commits
 	b.run()

@@ -19,10 +19,13 @@ const (
 	// maxChunkBytes leaves room in store.MaxTxnBytes for the guard and framing.
 	maxChunkBytes = 1 << 20
 	// maxWrites bounds the partitions of one plan that nobody has asked for,
-	// maxBlocks their blocks: what can fly at once, and is made in one step.
+	// maxBlocks their blocks: what is made in one step, and flies at once.
 	// Beside it there is room for half as many that were asked for.
 	maxWrites = 1 << 14
-	maxBlocks = inFlight * (store.MaxOps - 2)
+	maxBlocks = inFlight * chunkBlocks
+	// chunkBlocks bounds the blocks of one transaction, so that a plan has as many
+	// as fly. It leaves room in store.MaxConds for the guard.
+	chunkBlocks = 94
 	// askedShare divides them as long as requests come: more plans are made, and
 	// no request but the first waits for more than two small ones.
 	askedShare = 4
@@ -91,7 +94,7 @@ func (l *Loop) pack(units []unit) []*chunk {
 	size := 0
 	for _, u := range units {
 		n := len(out)
-		if n == 0 || len(out[n-1].txn.If)+len(u.conds) > store.MaxConds ||
+		if n == 0 || len(out[n-1].txn.If)+len(u.conds) > chunkBlocks+2 ||
 			len(out[n-1].txn.Then)+len(u.ops) > store.MaxOps || size+u.size() > maxChunkBytes {
 			l.chunks++
 			out = append(out, &chunk{id: l.chunks, txn: store.Txn{If: l.guard()}})
