@@ -189,7 +189,11 @@ func (p *parts) bringUp(ctx context.Context, began time.Time) error {
 	if err := p.createTopics(ctx, names); err != nil {
 		return err
 	}
-	if err := p.book.until(ctx, func(a *account) bool { return a.made(names) }); err != nil {
+	var made store.Rev
+	if err := p.book.until(ctx, func(a *account) bool { made = a.im.Rev; return a.made(names) }); err != nil {
+		return err
+	}
+	if err := p.seen(ctx, made); err != nil { // or the first command would meet a daemon that knows less
 		return err
 	}
 	now := time.Now()

@@ -20,6 +20,7 @@ import (
 	"github.com/controllerd/controllerd/internal/localcluster"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 	"github.com/controllerd/controllerd/rpc"
+	"github.com/controllerd/controllerd/store"
 )
 
 const loopback = "127.0.0.1:0"
@@ -194,6 +195,19 @@ func countCommands(sent *atomic.Int64) grpc.StreamClientInterceptor {
 		}
 		return countedStream{s, sent}, nil
 	}
+}
+
+// seen waits until every daemon has seen a revision.
+func (p *parts) seen(ctx context.Context, rev store.Rev) error {
+	p.mu.Lock()
+	daemons := slices.Collect(maps.Values(p.daemons))
+	p.mu.Unlock()
+	for _, d := range daemons {
+		if err := d.Controller.Await(ctx, func(v rpc.View) bool { return v.Image.Rev >= rev }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 type countedStream struct {
