@@ -29,6 +29,7 @@ type Gate struct {
 	removed  map[cluster.TopicID]bool            // deleted in this incarnation
 	found    map[cluster.PartitionID]HeldReplica // on the disks, not named by a command yet
 	offline  map[cluster.PartitionID]HeldReplica // their storage has failed
+	strays   map[cluster.PartitionID]struct{}    // of hosted: every hello names them, and hosted may be a million
 	assigned []HeldReplica                       // strays that the command at hand is about
 
 	open unfenced.Switch
@@ -67,6 +68,7 @@ func NewGate(id cluster.BrokerID, clusterUUID string) *Gate {
 		uuid:     clusterUUID,
 		topics:   map[string]binding{},
 		hosted:   map[cluster.PartitionID]*held{},
+		strays:   map[cluster.PartitionID]struct{}{},
 		metadata: map[cluster.PartitionID]*heard{},
 		removed:  map[cluster.TopicID]bool{},
 		found:    map[cluster.PartitionID]HeldReplica{},
@@ -206,6 +208,7 @@ func (g *Gate) hold(s *PartitionState) {
 	}
 	g.hosted[s.Partition] = now
 	delete(g.found, s.Partition)
+	delete(g.strays, s.Partition)
 	if s.Stop {
 		delete(g.offline, s.Partition)
 	} else {

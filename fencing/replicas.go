@@ -101,10 +101,8 @@ func (g *Gate) held(id cluster.PartitionID) HeldReplica {
 // Strays are the replicas that a full sync did not name, in order.
 func (g *Gate) Strays() []HeldReplica {
 	var out []HeldReplica
-	for id, h := range g.hosted {
-		if h.stray {
-			out = append(out, g.held(id))
-		}
+	for id := range g.strays {
+		out = append(out, g.held(id))
 	}
 	sortHeld(out)
 	return out
@@ -143,6 +141,7 @@ func (g *Gate) finishSync(fs *pb.FullSync, made store.Rev) []PartitionState {
 		g.hold(&out[i])
 		h := g.hosted[out[i].Partition]
 		h.stray, h.exists, h.named = true, true, made
+		g.strays[out[i].Partition] = struct{}{}
 	}
 	return out
 }
