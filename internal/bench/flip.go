@@ -24,7 +24,12 @@ AlterPartition of one partition each, with two daemons, three brokers and 64 blo
 partition in another block, that always have one change of its ISR outstanding, 100 changes each; and one caller alone, 100
 changes in a row. A change counts when it is answered, that is when it is committed. Bare: as many callers, each of which
 changes, encodes and puts its block under a guard and the condition that it is the one known, one transaction outstanding,
-through one client.`,
+through one client.
+
+What holds it back, from a profile of the daemon: a change costs it a call of its own, which the bare client does not have.
+Of its time a quarter goes to the owner (a twelfth to making plans, as much to taking in the watch), a sixth to serving the
+calls, a tenth to transactions; the rest to reading, writing and waking. The next step is to answer the changes of one broker
+that are decided together by one message.`,
 	run: alterRows,
 }
 
