@@ -117,3 +117,48 @@ func FuzzCreateTopics(f *testing.F) {
 		readable(t, b, before, created == 0)
 	})
 }
+
+// FuzzDeleteTopics asks the active to delete any topics: each has a result, one
+// that is deleted is gone, and a refusal changes nothing. The topic id of
+// sixteen letters A stands for that of a topic.
+func FuzzDeleteTopics(f *testing.F) {
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r := &pb.DeleteTopicsRequest{}
+		if proto.Unmarshal(data, r) != nil {
+			return
+		}
+		b := newBench(t, 3)
+		b.created("a", 5, 2)
+		b.created("b", 1, 1)
+		topic := b.l.Image().Topics["a"].ID
+		for _, x := range r.GetTopics() {
+			if bytes.Equal(x.GetTopicId(), bytes.Repeat([]byte("A"), len(topic))) {
+				x.TopicId = topic[:]
+			}
+		}
+		before := b.m.Rev()
+		id := b.ask(rpc.DeleteTopics{DeleteTopicsRequest: r})[0]
+		b.run()
+		resp, _ := b.answerOf(id).Response.(*pb.DeleteTopicsResponse)
+		if resp == nil || len(resp.GetResults()) != len(r.GetTopics()) {
+			t.Fatalf("answered %v", b.answerOf(id))
+		}
+		gone := map[string]bool{}
+		for i, x := range resp.GetResults() {
+			if asked := r.GetTopics()[i].GetName(); asked != "" && x.GetName() != asked {
+				t.Fatalf("result %d is about %q", i, x.GetName())
+			}
+			if x.GetError() != "" {
+				continue
+			}
+			gone[x.GetName()] = true
+			if b.l.Image().Topics[x.GetName()] != nil {
+				t.Fatalf("answered %v, it is there", x)
+			}
+		}
+		if len(b.l.Image().Topics) != 2-len(gone) {
+			t.Fatalf("%d topics deleted, %d are there", len(gone), len(b.l.Image().Topics))
+		}
+		readable(t, b, before, len(gone) == 0)
+	})
+}

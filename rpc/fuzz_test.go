@@ -2,6 +2,8 @@ package rpc
 
 import (
 	"bytes"
+	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protodelim"
@@ -117,5 +119,36 @@ func FuzzBrokerSays(f *testing.F) {
 			t.Error("broker 2 does not hear of a change")
 		}
 		h.p.End()
+	})
+}
+
+// FuzzWatchMetadata watches with any request: it is refused with a reason, or
+// told of the topics that it names, and of no others.
+func FuzzWatchMetadata(f *testing.F) {
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r := &pb.WatchMetadataRequest{}
+		if proto.Unmarshal(data, r) != nil {
+			return
+		}
+		reader, err := newReader(r)
+		if err != nil {
+			if ReasonOf(err) == "" {
+				t.Fatalf("refused without a reason: %v", err)
+			}
+			return
+		}
+		x, m := newFeeding(t), newMirror(t)
+		x.topic("a", hostedBy(1), hostedBy(2))
+		x.topic("b", hostedBy(1))
+		x.catchUp(reader, m)
+		wants := func(name string) bool { return len(r.GetTopics()) == 0 || slices.Contains(r.GetTopics(), name) }
+		for _, told := range m.topics {
+			if name, _, _ := strings.Cut(told, " "); !wants(name) {
+				t.Fatalf("told of %q, asked for %q", name, r.GetTopics())
+			}
+		}
+		if d := m.differs(x.im, wants); d != "" && r.GetRevision() == 0 {
+			t.Fatal(d)
+		}
 	})
 }
