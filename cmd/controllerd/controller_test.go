@@ -17,6 +17,14 @@ func TestBrokerList(t *testing.T) {
 	w := newWorld(t, 2, 3)
 	w.topic("t", 3, 3)
 	_, standby := w.roles()
+	eventually(t, "every broker obeys", func() bool {
+		for _, b := range decode[brokersView](t, cli("broker", "list", "-o", "json", "--server", standby.Endpoint)).Brokers {
+			if b.ResumePoint == nil || *b.ResumePoint < b.BrokerEpoch || b.Problem != "" {
+				return false
+			}
+		}
+		return true
+	})
 	r := cli("broker", "list", "--server", standby.Endpoint).want(t, exitOK) // which asks the active
 	row := `(\d) running \d+ \d+s \d+ rack-\1 1 3 0 0 127.0.0.1:\d+ node-\1 -`
 	for i, line := range r.lines()[1:] {
