@@ -213,3 +213,30 @@ func TestOutboxKeepsNewest(t *testing.T) {
 		t.Errorf("message of %d bytes", len(m))
 	}
 }
+
+// TestLongReport: what a stream has to say of very many replicas goes in pieces.
+func TestLongReport(t *testing.T) {
+	o := &outbox{wake: func() {}}
+	var gone, back []HeldReplica
+	for i := range int32(2*maxOutcomes + 1) {
+		gone = append(gone, HeldReplica{Topic: "a", Partition: pid(i), LeaderEpoch: 3})
+	}
+	back = append(back, HeldReplica{Topic: "a", Partition: pid(99_999), LeaderEpoch: 3})
+	o.tell(&o.report.offline, true, gone)
+	o.tell(&o.report.offline, false, back)
+	var offline, restored []HeldReplica
+	pieces := o.take()
+	for _, p := range pieces {
+		now := fencing.HeldReplicas(p.GetReport().GetOffline())
+		if len(now) > maxOutcomes {
+			t.Errorf("%d in a piece", len(now))
+		}
+		offline, restored = append(offline, now...), append(restored, fencing.HeldReplicas(p.GetReport().GetRestored())...)
+	}
+	if len(pieces) != 3 || !slices.Equal(offline, gone) || !slices.Equal(restored, back) {
+		t.Errorf("%d pieces, %d offline, restored %v", len(pieces), len(offline), restored)
+	}
+	if o.take() != nil {
+		t.Error("it says so again")
+	}
+}

@@ -13,8 +13,8 @@ const (
 	// maxAnswers is how many pongs and acks may wait for the network before no
 	// more is read from the stream.
 	maxAnswers = 1000
-	// maxOutcomes and maxMessage keep a response below 1 MiB, well within
-	// gRPC's limit of 4 MiB.
+	// maxOutcomes, of each kind, and maxMessage keep a response below 1 MiB, well
+	// within gRPC's limit of 4 MiB, and short work for the controller.
 	maxOutcomes = 2000
 	maxMessage  = 400
 )
@@ -138,11 +138,9 @@ func (o *outbox) tell(into *map[cluster.PartitionID]notice, is bool, replicas []
 	o.wake()
 }
 
-// take empties the report. It is bounded by the replicas that a broker holds.
-func (r *report) take() *pb.ReplicaReport {
-	if len(r.offline)+len(r.strays) == 0 {
-		return nil
-	}
+// take empties the report, in pieces that hold up nobody: the storage of all
+// replicas may have failed at once.
+func (r *report) take() []*pb.ReplicaReport {
 	split := func(of map[cluster.PartitionID]notice) (is, no []fencing.HeldReplica) {
 		for _, n := range of {
 			if n.is {
@@ -151,15 +149,24 @@ func (r *report) take() *pb.ReplicaReport {
 				no = append(no, n.replica)
 			}
 		}
+		byPartition := func(a, b fencing.HeldReplica) int { return a.Partition.Compare(b.Partition) }
+		slices.SortFunc(is, byPartition)
+		slices.SortFunc(no, byPartition)
 		return is, no
 	}
 	offline, restored := split(r.offline)
 	strays, former := split(r.strays)
 	*r = report{}
-	return &pb.ReplicaReport{
-		Offline: fencing.WireReplicas(offline), Restored: fencing.WireReplicas(restored),
-		Strays: fencing.WireReplicas(strays), FormerStrays: fencing.WireReplicas(former),
+	var out []*pb.ReplicaReport
+	for from := 0; from < max(len(offline), len(restored), len(strays), len(former)); from += maxOutcomes {
+		piece := func(of []fencing.HeldReplica) []*pb.TopicReplicas {
+			return fencing.WireReplicas(of[min(from, len(of)):min(from+maxOutcomes, len(of))])
+		}
+		out = append(out, &pb.ReplicaReport{
+			Offline: piece(offline), Restored: piece(restored), Strays: piece(strays), FormerStrays: piece(former),
+		})
 	}
+	return out
 }
 
 // full reports whether nothing more should be read from the stream.
@@ -182,7 +189,7 @@ func (o *outbox) take() []*pb.CommandsResponse {
 		}})
 		results = results[n:]
 	}
-	if r := o.report.take(); r != nil {
+	for _, r := range o.report.take() {
 		out = append(out, &pb.CommandsResponse{Response: &pb.CommandsResponse_Report{Report: r}})
 	}
 	o.pongs, o.acks, o.results, o.at = nil, nil, nil, nil

@@ -475,3 +475,26 @@ func TestObserver(t *testing.T) {
 		}
 	})
 }
+
+// TestFailureThatAStreamIsNotTold: a stream that did not name a state that fails
+// may go on from a point after it: it ends, so that its controller says all again.
+func TestFailureThatAStreamIsNotTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler()
+		n, _, c := commanded(t, h, nil)
+		c.leaderAndIsr(partition(0, 1, 1))
+		call := <-h.calls
+		other := n.controller("c2", 6)
+		other.ping(1)
+		call.end <- errors.New("not now")
+		for _, err := other.stream.Recv(); ; _, err = other.stream.Recv() {
+			if err == nil {
+				continue
+			}
+			if status.Code(err) != codes.Aborted {
+				t.Errorf("the stream ended with %v", err)
+			}
+			return
+		}
+	})
+}

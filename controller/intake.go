@@ -15,7 +15,7 @@ const defaultSlice = 8192
 // What an event costs to take in, in partitions.
 const (
 	eventCost   = 8
-	resultsCost = 4 // so many results are one
+	resultsCost = 4 // so many results, or replicas that are reported, are one
 )
 
 // intake is what has happened and was not taken in yet. Events wait for those
@@ -72,14 +72,28 @@ func (l *Loop) takeIn(now election.Now, events []Event, out []Action) []Action {
 
 // results is how many partitions a broker's word is about.
 func results(ev Event) int {
-	if p, ok := ev.(Pushed); ok {
-		if r, ok := p.Event.(rpc.Received); ok {
-			if rs, ok := r.Response.GetResponse().(*pb.CommandsResponse_Results); ok {
-				return len(rs.Results.GetOutcomes())
-			}
-		}
+	p, ok := ev.(Pushed)
+	if !ok {
+		return 0
+	}
+	switch said := p.Event.(type) {
+	case rpc.Opened:
+		return replicas(said.Hello.GetOffline(), said.Hello.GetStrays())
+	case rpc.Received:
+		r := said.Response.GetReport()
+		return len(said.Response.GetResults().GetOutcomes()) +
+			replicas(r.GetOffline(), r.GetRestored(), r.GetStrays(), r.GetFormerStrays())
 	}
 	return 0
+}
+
+func replicas(lists ...[]*pb.TopicReplicas) (n int) {
+	for _, topics := range lists {
+		for _, t := range topics {
+			n += len(t.GetReplicas())
+		}
+	}
+	return n
 }
 
 // begin begins to take in a batch.

@@ -5,6 +5,8 @@ import (
 
 	"github.com/controllerd/controllerd/cluster"
 	"github.com/controllerd/controllerd/election"
+	"github.com/controllerd/controllerd/fencing"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 	"github.com/controllerd/controllerd/rpc"
 	"github.com/controllerd/controllerd/store"
 )
@@ -97,5 +99,52 @@ func TestChecksInSlices(t *testing.T) {
 	b.run()
 	if b.l.Stats.Swept != 400 || b.l.Image().HealthOfAll().Offline != 0 || !b.l.Idle() {
 		t.Errorf("%d were put right", b.l.Stats.Swept)
+	}
+}
+
+// TestOfflineInSlices: the storage of very many replicas fails, and comes back
+// with the broker's end, in slices.
+func TestOfflineInSlices(t *testing.T) {
+	b := newBench(t, 0)
+	for id := range cluster.BrokerID(3) {
+		b.listening(id + 1)
+	}
+	b.run()
+	b.created("a", 400, 16)
+	var offline []fencing.HeldReplica
+	for i := range int32(400) {
+		offline = append(offline, fencing.HeldReplica{Topic: "a", Partition: b.partition("a", i)})
+	}
+	report := &pb.ReplicaReport{Offline: fencing.WireReplicas(offline)}
+	b.l.cfg.Slice = 20
+	b.held = commits
+	b.step(
+		Pushed{rpc.Received{Stream: b.streams[2], Response: &pb.CommandsResponse{Response: &pb.CommandsResponse_Report{Report: report}}}},
+		Watched{store.Batch{Rev: b.m.Rev()}},
+	)
+	if !b.l.Backlog() {
+		t.Error("what comes after a long report is taken in with it")
+	}
+	reviewed := func() {
+		t.Helper()
+		steps := 0
+		for ; b.l.Backlog() || b.l.machine.Reviewing(); steps++ {
+			if n := b.l.machine.Agenda(); n > 20*(steps+1) && n < 400-20*(steps+1) {
+				t.Fatalf("%d partitions on the agenda after %d steps", n, steps)
+			}
+			b.step()
+		}
+		if steps < 15 {
+			t.Errorf("reviewed in %d steps", steps)
+		}
+	}
+	reviewed()
+	if got := b.l.machine.Agenda(); got != 400 {
+		t.Errorf("%d partitions on the agenda", got)
+	}
+	b.step(Requested{1 << 40, rpc.Resign{}}) // what was soft is forgotten
+	reviewed()
+	if got := b.l.machine.Agenda(); got != 0 {
+		t.Errorf("%d partitions on the agenda of a standby", got)
 	}
 }

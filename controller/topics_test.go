@@ -209,3 +209,73 @@ func TestLimitsAndDryRuns(t *testing.T) {
 		}
 	}
 }
+
+// A topic whose mark is taken back while its deletion is on its way stays.
+func TestDeletionComparesTheRecord(t *testing.T) {
+	b := newBench(t, 3)
+	b.created("a", 1, 1)
+	record := b.l.im.Topics["a"].Record
+	b.ask(remove("a"))
+	b.do(commits) // the mark
+	b.see()
+	b.hand(store.Put(keys.Topic("a"), cluster.Encode(record)))
+	b.do(commits)
+	if read, err := b.m.Get(keys.Topic("a")); err != nil || len(read.KVs) != 1 {
+		t.Errorf("found %v, %v", read, err)
+	}
+}
+
+// A broker that is added to a tombstone by hand, while another's confirmation is
+// on its way, stays there.
+func TestTombstoneIsCompared(t *testing.T) {
+	b := newBench(t, 0)
+	b.listening(1)
+	b.run()
+	id := b.ask(create("", &pb.NewTopic{Name: "a", Partitions: 1, ReplicationFactor: 1}))[0]
+	b.run()
+	if got := b.topicResult(id); got != "ok" {
+		t.Fatal(got)
+	}
+	b.ask(remove("a"))
+	b.run()
+	tombstones := b.l.im.SortedTombstones()
+	if len(tombstones) != 1 {
+		t.Fatalf("%d tombstones", len(tombstones))
+	}
+	ts := tombstones[0]
+	b.step(Pushed{rpc.Received{Stream: b.streams[1], Response: &pb.CommandsResponse{Response: &pb.CommandsResponse_Results{
+		Results: &pb.PartitionResults{Outcomes: []*pb.PartitionOutcome{{
+			TopicId: ts.ID[:], LeaderEpoch: int32(ts.LeaderEpoch()), Result: pb.PartitionResult_PARTITION_RESULT_APPLIED, Stop: true,
+		}}},
+	}}}})
+	record := proto.Clone(ts.Record).(*pb.TombstoneRecord)
+	record.Holders = append(record.Holders, &pb.TombstoneHolder{BrokerId: 2})
+	b.hand(store.Put(keys.Tombstone(ts.ID), cluster.Encode(record)))
+	b.do(commits)
+	b.run()
+	if left := b.l.im.Tombstones[ts.ID]; left == nil || left.Holds(1) || !left.Holds(2) {
+		t.Errorf("left %+v", left)
+	}
+}
+
+// A hidden block stays if the record that would count it comes while its
+// deletion is on its way.
+func TestSweepComparesTheRecord(t *testing.T) {
+	b := newBench(t, 3)
+	b.created("a", 2, 2)
+	topic := b.l.im.Topics["a"]
+	key := keys.Block(cluster.BlockID{Topic: topic.ID, Index: 1})
+	b.hand(store.Put(key, b.l.im.Block(cluster.BlockID{Topic: topic.ID}).Encode()))
+	b.held = commits
+	for range 2 {
+		b.run()
+		b.step(Listed{b.m.List(keys.Prefix(), true)})
+	}
+	record := proto.Clone(topic.Record).(*pb.TopicRecord)
+	record.PartitionsWanted = 4
+	b.hand(store.Put(keys.Topic("a"), cluster.Encode(record)))
+	b.do(commits)
+	if read, err := b.m.Get(key); err != nil || len(read.KVs) != 1 {
+		t.Errorf("found %v, %v", read, err)
+	}
+}

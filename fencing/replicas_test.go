@@ -252,3 +252,22 @@ func TestOfflineReplicas(t *testing.T) {
 		t.Errorf("a replica that was stopped is offline: %v", got)
 	}
 }
+
+// What an earlier process has left of a topic that a full sync does not cover is
+// left as it is, and no StopReplica deletes what is newer than it knows.
+func TestFoundReplicasAreLeft(t *testing.T) {
+	d := newDesk(t, diskHas(oldTopic, 3, 0)...)
+	d.begin(20)
+	if got := d.finish(25, 20, newTopic); got != nil {
+		t.Errorf("strays %v of a topic that is not covered", got)
+	}
+	if got := stopOn(d.Gate, oldTopic, 2, true); got != Fenced {
+		t.Errorf("an older StopReplica: %v", got)
+	}
+	if !d.Exists(cluster.PartitionID{Topic: oldTopic}) {
+		t.Error("the data is forgotten")
+	}
+	if got := stopOn(d.Gate, oldTopic, 3, true); got != Admitted {
+		t.Errorf("StopReplica of its leader epoch: %v", got)
+	}
+}

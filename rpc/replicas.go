@@ -89,8 +89,12 @@ func (p *Pusher) cameBack(t *target, id cluster.PartitionID) {
 // offline are tried soon: what was said of them before may not have been
 // applied, and nobody says it again.
 func (p *Pusher) introduce(now time.Duration, t *target, hello *pb.Hello) {
-	named := map[cluster.PartitionID]bool{}
-	for _, r := range fencing.HeldReplicas(hello.GetOffline()) {
+	offline := fencing.HeldReplicas(hello.GetOffline())
+	named := make(map[cluster.PartitionID]bool, len(offline))
+	if len(t.offline) == 0 {
+		t.offline = make(map[cluster.PartitionID]*retry, len(offline))
+	}
+	for _, r := range offline {
 		named[r.Partition] = true
 		p.wentOffline(t, r.Partition, r.LeaderEpoch, storageFailed, now+MinRetry)
 	}

@@ -171,3 +171,43 @@ func TestDigestMismatch(t *testing.T) {
 		t.Errorf("counted %d, the pause should double", h.p.Stats.Mismatched)
 	}
 }
+
+// What a full window keeps from a broker that hosts none of it holds the resume
+// point back all the same.
+func TestResumePointOfUnsentMetadata(t *testing.T) {
+	h, _ := resumable(t)
+	h.broker(2)
+	h.topic("b", hostedBy(2))
+	before := h.im.Rev
+	for sent := -1; sent < len(h.unacked[1]); {
+		sent, before = len(h.unacked[1]), h.im.Rev
+		h.change("b", 0, elect(2))
+		h.step()
+	}
+	h.after(PingInterval)
+	if p := h.lastProgress(1); store.Rev(p.GetResumePoint()) != before {
+		t.Errorf("told %v, want %d: the last change was not sent", p, before)
+	}
+	h.applies(1)
+	h.after(PingInterval)
+	if p := h.lastProgress(1); store.Rev(p.GetResumePoint()) != h.im.Rev {
+		t.Errorf("told %v at rest, want %d", p, h.im.Rev)
+	}
+}
+
+// A digest from before a command was admitted says nothing.
+func TestDigestWhileCommandsAreUnanswered(t *testing.T) {
+	h, _ := resumable(t)
+	h.change("a", 0, elect(1))
+	h.step()
+	d := &cluster.Digest{}
+	for i := range int32(2) {
+		d.Add(cluster.PartitionID{Topic: h.topics["a"], Index: i}, 0, 0)
+	}
+	h.says(1, &pb.CommandsResponse{Response: &pb.CommandsResponse_Pong{Pong: &pb.Pong{
+		Hosted: &pb.Digest{Count: d.Count, Sum: d.Sum}, Metadata: &pb.Digest{Count: d.Count, Sum: d.Sum},
+	}}})
+	if h.p.Stats.Mismatched != 0 {
+		t.Error("compared with what is on its way")
+	}
+}

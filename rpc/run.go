@@ -18,6 +18,9 @@ const (
 	maxDials    = 64 // at once
 	dialTimeout = 5 * time.Second
 	outbox      = 64 // requests; the window and pings stay far below
+	// maxHello bounds a response of a broker in bytes: a hello may name every
+	// replica that the broker has, as offline or stray, in up to 20 bytes each.
+	maxHello = 64 << 20
 	// farewell is how long a broker may read on after a hang-up: far less than
 	// what is left of a lease when its holder goes quiet.
 	farewell = 100 * time.Millisecond
@@ -161,7 +164,7 @@ func (s *Streams) dial(ctx context.Context, d Dial) (*grpc.ClientConn, pb.Comman
 	ctx, cancel := context.WithCancelCause(ctx)
 	late := time.AfterFunc(dialTimeout, func() { cancel(errors.New("no hello in time")) })
 	defer late.Stop()
-	call, err := pb.NewCommandServiceClient(conn).Commands(ctx, grpc.ForceCodecV2(newSendCodec()))
+	call, err := pb.NewCommandServiceClient(conn).Commands(ctx, grpc.ForceCodecV2(newSendCodec()), grpc.MaxCallRecvMsgSize(maxHello))
 	if err != nil {
 		return conn, nil, nil, err
 	}

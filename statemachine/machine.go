@@ -18,6 +18,7 @@ type Machine struct {
 	due     agenda
 	topics  map[cluster.TopicID]struct{}
 	reviews []review
+	unsure  agenda // to be looked at: whether a replica of them is offline has changed
 	check   *check // nil: none is running
 	// blank: no topic was visible, so that each partition that the next batch
 	// shows comes with an event of its own.
@@ -36,12 +37,12 @@ func NewMachine(im *cluster.Image, offline Offline) *Machine {
 // At is what the rules see of the brokers for one partition.
 func (m *Machine) At(id cluster.PartitionID) View { return ViewOf(m.im).At(id, m.offline) }
 
-// Review brings the agenda up to date with which replicas are offline, for
-// those partitions where that has changed. What changes together with a broker
-// that Observe hears of needs no review.
+// Review takes in for which partitions it has changed which replicas are
+// offline; Continue looks at them. What changes together with a broker that
+// Observe hears of needs no review.
 func (m *Machine) Review(ids []cluster.PartitionID) {
 	for _, id := range ids {
-		m.due.set(id, m.owes(id))
+		m.unsure.set(id, true)
 	}
 }
 

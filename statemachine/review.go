@@ -33,10 +33,16 @@ func (m *Machine) begin(r review) {
 
 // Reviewing reports whether Continue has something to do: until then the agenda
 // may lack partitions, and hold some that owe nothing any more.
-func (m *Machine) Reviewing() bool { return len(m.reviews) > 0 }
+func (m *Machine) Reviewing() bool { return len(m.reviews) > 0 || m.unsure.count > 0 }
 
-// Continue looks at about limit more of the partitions that the events concern.
+// Continue looks at about limit more of the partitions that the events concern,
+// those first that Review has named.
 func (m *Machine) Continue(limit int) {
+	for _, id := range m.unsure.first(limit) {
+		m.unsure.set(id, false)
+		m.due.set(id, m.owes(id))
+		limit--
+	}
 	for limit > 0 && len(m.reviews) > 0 {
 		r, more := &m.reviews[0], false
 		if r.of == ofBroker {

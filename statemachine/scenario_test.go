@@ -73,6 +73,7 @@ func (s *scenario) replicaFails(t *testing.T, d *datadriven.TestData, fails bool
 		s.failed[replica{id, b, s.im.Brokers[b].Epoch}] = fails
 	}
 	s.m.Review([]cluster.PartitionID{id})
+	s.m.Continue(1)
 }
 
 func (s *scenario) play(t *testing.T, d *datadriven.TestData) string {
