@@ -18,10 +18,13 @@ func (l *Loop) compare(out []Action) []Action {
 		out = l.fetch(missed, out)
 		l.held = nil
 	}
-	if f := l.fetched; f != nil && l.im.Rev >= f.Read.Rev {
-		l.fetched = nil
-		l.heal(*f)
-	}
+	l.fetched = slices.DeleteFunc(l.fetched, func(f Fetched) bool {
+		reached := l.im.Rev >= f.Read.Rev
+		if reached {
+			l.heal(f)
+		}
+		return reached
+	})
 	return out
 }
 

@@ -96,7 +96,7 @@ type Loop struct {
 	sweep      bool            // the agenda of this term has yet to be checked
 	sweepAt    time.Duration   // not before
 	held       *Listed         // a list that the image has yet to reach
-	fetched    *Fetched        // a read that the image has yet to reach
+	fetched    []Fetched       // reads that the image has yet to reach
 	healing    map[string]bool // the keys that are being read
 	vouched    store.Rev       // of the last list that the image agreed with, at first of the claim
 	sweeping   store.Rev       // hidden blocks up to it are to be deleted; 0: none
@@ -280,7 +280,7 @@ func (l *Loop) take(now election.Now, ev Event, out []Action) []Action {
 		l.held = &ev
 	case Fetched:
 		if ev.Err == nil {
-			l.fetched = &ev
+			l.fetched = append(l.fetched, ev)
 		}
 	case Committed:
 		return append(out, l.committed(now.Mono, ev)...)

@@ -240,6 +240,29 @@ func TestCompareHeals(t *testing.T) {
 	}
 }
 
+// Two reads that the image has yet to reach are both taken in.
+func TestHealsTwice(t *testing.T) {
+	b := newBench(t, 3)
+	b.created("a", 2, 1)
+	for i := range int32(2) {
+		b.edit("a", i, func(p *cluster.Partition) { p.PartitionEpoch += 5 })
+	}
+	b.miss()
+	b.hand(store.Put(keys.Node(9), nil)) // so that the reads are ahead of the image
+	for i := range int32(2) {
+		key := keys.Block(cluster.BlockID{Topic: b.l.im.Topics["a"].ID, Index: i})
+		b.l.fetch([]string{key}, nil)
+		b.step(b.perform(Fetch{Keys: []string{key}}))
+	}
+	if b.l.Stats.Healed != 0 {
+		t.Fatal("taken in too early")
+	}
+	b.see()
+	if b.l.Stats.Healed != 2 {
+		t.Errorf("%d keys healed", b.l.Stats.Healed)
+	}
+}
+
 // What the watch says after a read was taken is newer than the read.
 func TestHealDoesNotUndo(t *testing.T) {
 	b := newBench(t, 1)

@@ -61,6 +61,9 @@ func (b *simBroker) noteStrays(v *fencing.Verdict) {
 	var found []fencing.HeldReplica
 	for _, s := range v.Strays {
 		b.w.seen["stray"]++
+		if s.Delete {
+			b.w.blame(ErrDataLost, "%s is to delete %s, because a full sync did not name it", b.name, s.Partition)
+		}
 		if p := b.w.truth().Partition(s.Partition); p != nil && slices.Contains(p.Replicas, b.id) && b.w.calm {
 			b.w.blame(ErrNotConverged, "%s stops %s, which is assigned to it", b.name, s.Partition)
 		}
