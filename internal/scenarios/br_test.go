@@ -430,10 +430,17 @@ func TestBR5NotBackIntoTheISR(t *testing.T) {
 		t.Fatalf("a smaller ISR is refused: %s", reason)
 	}
 	w.drainByHand(4)
-	w.await("the ISR is smaller, and everybody knows who drains", soon, func() bool {
+	w.await("the ISR is smaller", soon, func() bool {
 		now = w.partition(p)
 		return slices.Equal(now.ISR, ids(0, 1))
 	})
+	for _, d := range []*daemon{a, b} { // the tape may be ahead of them
+		ctx, cancel := context.WithTimeout(context.Background(), soon)
+		if err := d.Controller.Await(ctx, func(v rpc.View) bool { return v.Image.Brokers[4].Draining() }); err != nil {
+			t.Fatalf("%s does not see that broker 4 drains: %v", d.ID, err)
+		}
+		cancel()
+	}
 	le, pe := int32(now.LeaderEpoch), int32(now.PartitionEpoch)
 
 	unseen := func(id cluster.BrokerID) *pb.IsrMember { return &pb.IsrMember{BrokerId: int32(id), BrokerEpoch: -1} }
