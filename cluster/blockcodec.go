@@ -109,7 +109,7 @@ func decodeBlock(id BlockID, kv store.KV) (*Block, error) {
 				return nil, fmt.Errorf("decode block: %w", err)
 			}
 		} else {
-			b.unknown = append(b.unknown, value[:size]...)
+			b.unknown = appendField(b.unknown, value[:size])
 		}
 		value = value[size:]
 	}
@@ -133,6 +133,13 @@ func countRecords(value []byte) (n int, err error) {
 		value = value[size:]
 	}
 	return n, nil
+}
+
+// appendField keeps a field that we do not know, as package proto does: its tag
+// in the shortest form, the rest as it is.
+func appendField(b, field []byte) []byte {
+	num, typ, tag := protowire.ConsumeTag(field)
+	return append(protowire.AppendTag(b, num, typ), field[tag:]...)
 }
 
 // decoder reads the records of one block.
@@ -165,7 +172,7 @@ func (d *decoder) record(value []byte) error {
 			return protowire.ParseError(size)
 		}
 		if !known {
-			d.extra = append(d.extra, value[:tag+size]...)
+			d.extra = appendField(d.extra, value[:tag+size])
 		}
 		value = value[tag+size:]
 	}

@@ -21,8 +21,11 @@ func FuzzDecodeBlock(f *testing.F) {
 	unpacked := protowire.AppendVarint(protowire.AppendTag(nil, fieldReplicas, protowire.VarintType), 4)
 	unpacked = append(unpacked, protowire.AppendVarint(protowire.AppendTag(nil, fieldISR, protowire.VarintType), 4)...)
 	overlong := append(slices.Clone(unpacked), 0xe8, 0x84, 0x00, 0x01) // a tag that is longer than it need be
-	for _, record := range [][]byte{unpacked, overlong} {
-		f.Add(protowire.AppendBytes(protowire.AppendTag(nil, fieldPartitions, protowire.BytesType), record))
+	longer := append(slices.Clone(unpacked), 0xfa, 0x00, 0x02, '0', '0') // the same, of a field that nobody knows
+	for _, record := range [][]byte{unpacked, overlong, longer} {
+		block := protowire.AppendBytes(protowire.AppendTag(nil, fieldPartitions, protowire.BytesType), record)
+		f.Add(block)
+		f.Add(append(block, 0xfa, 0x00, 0x02, '0', '0'))
 	}
 	f.Add([]byte("garbage"))
 	f.Fuzz(func(t *testing.T, value []byte) {
