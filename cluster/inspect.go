@@ -53,8 +53,9 @@ func (k Keys) Unreadable(kv store.KV, beside []store.KV) error {
 }
 
 // Useless says why a readable value would have no effect, or one that nobody
-// can want: a key that lives as long as a lease without one, partitions that
-// are not those of the block, or blocks that no topic record counts.
+// can want: a key that lives as long as a lease without one, a topic of fewer
+// partitions than it has, partitions that are not those of the block, or blocks
+// that no topic record counts.
 func (k Keys) Useless(kv store.KV, beside []store.KV) error {
 	p, err := k.parse(kv.Key)
 	if err != nil {
@@ -69,6 +70,10 @@ func (k Keys) Useless(kv store.KV, beside []store.KV) error {
 	case keyTerm:
 		if t := im.Terms[p.epoch]; t != nil && Epoch(t.Record.GetEpoch()) != p.epoch {
 			return fmt.Errorf("the key is that of epoch %d, the record names %d", p.epoch, t.Record.GetEpoch())
+		}
+	case keyTopic:
+		if t := im.Topics[p.name]; t != nil && t.Wanted() < t.Made() {
+			return fmt.Errorf("%d partitions wanted, %d made: none is ever taken away", t.Wanted(), t.Made())
 		}
 	case keyBlock:
 		return uselessBlock(im.Block(p.block), im.TopicByID(p.block.Topic))

@@ -26,6 +26,7 @@ func TestUselessAndUnreadable(t *testing.T) {
 		{key: k.Topic("t"), record: topicRecord(4, 2)},
 		{key: k.Topic("u"), record: topicRecord(4, 2), unreadable: `belongs to topic "t"`},
 		{key: k.Topic("t"), record: topicRecord(4, 0), unreadable: "block size 0"},
+		{key: k.Topic("t"), record: &pb.TopicRecord{TopicId: topicID1[:], PartitionsWanted: 2, PartitionsMade: 3, ReplicationFactor: 1, BlockSize: 2}, useless: "2 partitions wanted, 3 made"},
 		{key: k.Node(1), record: &pb.NodeRecord{}, unreadable: "empty value"},
 		{key: k.Prefix() + "x", record: &pb.NodeRecord{}, unreadable: "unknown key", useless: "unknown key"},
 		{key: block(1), record: blockOf(2, 3)},

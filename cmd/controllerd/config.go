@@ -27,7 +27,7 @@ var serviceLink = regexp.MustCompile(`^(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|
 
 // secretKeys are never shown, and not taken from the command line, which
 // everybody on the host can read.
-var secretKeys = []string{"etcd-password"}
+var secretKeys = []string{passwordKey}
 
 // setting is one key of the configuration, with what decides it.
 type setting struct {

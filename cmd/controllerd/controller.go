@@ -21,8 +21,10 @@ func newControllerStatus(c *client) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Show who is active, and what is wrong",
-		Long: `Show who is active, and what is wrong, as the daemon sees it that answers. The
-exit code is 0 also if no daemon is active or something is wrong.`,
+		Long: `Show who is active, and what is wrong, as the daemon sees it that answers. Only
+the active knows which brokers and partitions do not do what they are told, and
+which topics cannot be completed. The exit code is 0 also if no daemon is active
+or something is wrong.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			resp, err := ask(cmd.Context(), c, repeatable, func(ctx context.Context, admin pb.AdminServiceClient) (*pb.DescribeControllerResponse, error) {

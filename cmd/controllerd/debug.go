@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/controllerd/controllerd/cluster"
 	"github.com/controllerd/controllerd/store"
@@ -17,9 +20,9 @@ import (
 // direct is how a command reaches etcd itself, and how it shows what is there.
 type direct struct {
 	output
-	endpoints []string
-	cluster   string
-	timeout   time.Duration
+	etcdConfig
+	cluster string
+	timeout time.Duration
 }
 
 func newDebug() *cobra.Command {
@@ -30,14 +33,33 @@ be reached from here.
 
 A key is named as docs/DESIGN.md lists it, with or without the cluster's prefix:
 topics/orders, or /controllerd/default/topics/orders. A topic id within a key may
-also be given as Kafka writes it, in 22 characters.`
+also be given as Kafka writes it, in 22 characters.
+
+The cluster's name and what leads to etcd are also taken from the environment, as by
+serve: $CONTROLLERD_ETCD_ENDPOINTS, say. A password is taken from there or a file.`
 	f := group.PersistentFlags()
-	f.StringSliceVar(&d.endpoints, "etcd-endpoints", []string{"127.0.0.1:2379"}, "members of the etcd cluster")
+	d.addEtcdFlags(f)
 	f.StringVar(&d.cluster, "cluster", "default", "name under which the cluster's keys are kept: a-z, 0-9 and -")
+	d.takeEnv(f)
 	f.DurationVar(&d.timeout, "timeout", 10*time.Second, "how long to try in all")
 	d.output.addFlags(f)
 	f.BoolVar(&d.noHeaders, "no-headers", false, "tables without headers")
 	return group
+}
+
+// takeEnv makes what the environment holds the defaults of the flags so far.
+func (d *direct) takeEnv(f *pflag.FlagSet) {
+	f.VisitAll(func(fl *pflag.Flag) {
+		switch env := os.Getenv(envName(fl.Name)); {
+		case env == "":
+		case fl.Name == "etcd-endpoints": // to set it would make the flag add to it
+			d.endpoints, fl.DefValue = strings.Split(env, ","), "["+env+"]"
+		default:
+			_ = fl.Value.Set(env) // a string
+			fl.DefValue = env
+		}
+	})
+	d.password = os.Getenv(envName(passwordKey))
 }
 
 func (d *direct) keys() cluster.Keys { return cluster.KeysOf(d.cluster) }
@@ -63,25 +85,27 @@ func (d *direct) name(key string) string { return strings.TrimPrefix(key, d.keys
 
 // with calls fn with the store, within the time that the command has.
 func (d *direct) with(ctx context.Context, fn func(context.Context, store.Store) error) error {
-	client, err := etcdstore.Dial(etcdstore.Config{Endpoints: d.endpoints})
-	faults := errors.Join(err, cluster.ValidateName(d.cluster))
+	faults := errors.Join(d.etcdFaults(), cluster.ValidateName(d.cluster))
 	if d.timeout <= 0 {
 		faults = errors.Join(faults, fmt.Errorf("timeout %v is not positive", d.timeout))
-	}
-	if client != nil {
-		defer func() { _ = client.Close() }()
 	}
 	if faults != nil {
 		return usageError{faults}
 	}
 	limited, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
-	err = fn(limited, etcdstore.New(client))
+	client, err := d.dial(limited, slog.New(slog.DiscardHandler))
+	if err == nil {
+		defer func() { _ = client.Close() }()
+		err = fn(limited, etcdstore.New(client))
+	}
 	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
 		return errInterrupted
+	case errors.Is(err, errInterrupted): // by the time limit, while it logged in
+		return noAnswer{strings.Join(d.endpoints, ","), context.DeadlineExceeded}
 	case errors.Is(err, store.ErrUnknown) && !errors.Is(err, store.ErrNoSpace):
 		return noAnswer{strings.Join(d.endpoints, ","), err}
 	}

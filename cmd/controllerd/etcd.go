@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -19,8 +20,28 @@ import (
 // loginPause is how long a login that etcd did not answer is not tried again.
 const loginPause = time.Second
 
+// etcdConfig is how etcd is reached.
+type etcdConfig struct {
+	endpoints                    []string
+	caFile, certFile, keyFile    string
+	user, password, passwordFile string
+}
+
+// passwordKey is taken from the environment and, by serve, from the file.
+const passwordKey = "etcd-password"
+
+// addEtcdFlags gives a command the flags for etcd, all but the password.
+func (cfg *etcdConfig) addEtcdFlags(f *pflag.FlagSet) {
+	f.StringSliceVar(&cfg.endpoints, "etcd-endpoints", []string{"127.0.0.1:2379"}, "members of the etcd cluster")
+	f.StringVar(&cfg.caFile, "etcd-cacert", "", "certificates of the authorities that etcd's servers are trusted by, PEM")
+	f.StringVar(&cfg.certFile, "etcd-cert", "", "certificate to show to etcd, PEM; read anew for each connection")
+	f.StringVar(&cfg.keyFile, "etcd-key", "", "key of --etcd-cert, PEM")
+	f.StringVar(&cfg.user, "etcd-user", "", "name to log in to etcd with")
+	f.StringVar(&cfg.passwordFile, "etcd-password-file", "", "file that holds the password of --etcd-user")
+}
+
 // etcdFaults is all that is wrong with how etcd is to be reached.
-func (cfg *serveConfig) etcdFaults() error {
+func (cfg *etcdConfig) etcdFaults() error {
 	var faults []error
 	fault := func(wrong bool, text string) {
 		if wrong {
@@ -38,17 +59,17 @@ func (cfg *serveConfig) etcdFaults() error {
 	fault(secured && plain > 0, "--etcd-cacert, --etcd-cert and --etcd-key are of no use to an endpoint that begins with http://")
 	fault(cfg.password != "" && cfg.passwordFile != "", "etcd-password and etcd-password-file are both given")
 	fault(cfg.user == "" && (cfg.password != "" || cfg.passwordFile != ""), "a password for etcd, but no --etcd-user")
-	fault(cfg.user != "" && cfg.password == "" && cfg.passwordFile == "", "--etcd-user without a password: set $"+envName("etcd-password")+" or --etcd-password-file")
+	fault(cfg.user != "" && cfg.password == "" && cfg.passwordFile == "", "--etcd-user without a password: set $"+envName(passwordKey)+" or --etcd-password-file")
 	if len(faults) == 0 {
 		_, err := cfg.tls()
 		_, missing := cfg.readPassword()
 		faults = append(faults, err, missing)
 	}
-	return errors.Join(faults...)
+	return errors.Join(etcdstore.CheckEndpoints(cfg.endpoints), errors.Join(faults...))
 }
 
 // tls is nil for plain connections.
-func (cfg *serveConfig) tls() (*tls.Config, error) {
+func (cfg *etcdConfig) tls() (*tls.Config, error) {
 	if cfg.caFile == "" && cfg.certFile == "" {
 		return nil, nil
 	}
@@ -60,7 +81,7 @@ func (cfg *serveConfig) tls() (*tls.Config, error) {
 	return c, nil
 }
 
-func (cfg *serveConfig) readPassword() (string, error) {
+func (cfg *etcdConfig) readPassword() (string, error) {
 	if cfg.passwordFile == "" {
 		return cfg.password, nil
 	}
@@ -73,7 +94,7 @@ func (cfg *serveConfig) readPassword() (string, error) {
 
 // dial makes the client of etcd. To log in etcd must be there: as long as it is
 // not, it is tried again.
-func (cfg *serveConfig) dial(ctx context.Context, log *slog.Logger) (*clientv3.Client, error) {
+func (cfg *etcdConfig) dial(ctx context.Context, log *slog.Logger) (*clientv3.Client, error) {
 	security, err := cfg.tls()
 	if err != nil {
 		return nil, err
@@ -82,8 +103,12 @@ func (cfg *serveConfig) dial(ctx context.Context, log *slog.Logger) (*clientv3.C
 	if err != nil {
 		return nil, err
 	}
+	config := etcdstore.Config{Endpoints: cfg.endpoints, TLS: security, Username: cfg.user, Password: password}
 	for {
-		client, err := etcdstore.Dial(etcdstore.Config{Endpoints: cfg.endpoints, TLS: security, Username: cfg.user, Password: password})
+		if end, ok := ctx.Deadline(); ok {
+			config.LoginTimeout = max(time.Until(end), time.Millisecond)
+		}
+		client, err := etcdstore.Dial(config)
 		if err == nil || cfg.user == "" || errors.Is(err, etcdstore.ErrLogin) {
 			return client, err
 		}

@@ -57,6 +57,23 @@ func TestServeLogsIn(t *testing.T) {
 	cli("controller", "resign", server).want(t, exitOK)
 	p.says(`msg=active .*epoch=2\b`)
 
+	// debug gets in by the same means, here from the environment.
+	t.Setenv("CONTROLLERD_ETCD_ENDPOINTS", etcd.Endpoint())
+	t.Setenv("CONTROLLERD_ETCD_USER", "root")
+	t.Setenv("CONTROLLERD_CLUSTER", "test")
+	cli("debug", "dump").want(t, exitUsage)
+	cli("debug", "dump", "cluster", "--etcd-password-file", file).want(t, exitOK)
+	cli("debug", "put", "nodes/7", `{"node_uuid": "u"}`, "--etcd-password-file", file).want(t, exitOK)
+	t.Setenv("CONTROLLERD_ETCD_PASSWORD", password)
+	cli("debug", "dump", "nodes/7").want(t, exitOK)
+	if r := cli("debug", "dump", "--etcd-endpoints", "127.0.0.1:1", "--timeout", "100ms").want(t, exitAway); r.stderr != "Error: no answer from etcd at 127.0.0.1:1 in time\n" {
+		t.Error(r.stderr)
+	}
+	t.Setenv("CONTROLLERD_ETCD_PASSWORD", "wrong "+password)
+	if r := cli("debug", "dump").want(t, exitFailed); !strings.Contains(r.stderr, "login refused") || strings.Contains(r.stderr, password) {
+		t.Error(r.stderr)
+	}
+
 	etcd.Restart()
 	eventually(t, "the daemon writes again", func() bool {
 		return cli("controller", "resign", server, "--timeout", "1s").code == exitOK
@@ -156,6 +173,8 @@ func TestServeOverTLS(t *testing.T) {
 	p := startServe(t, "https://"+etcd.Endpoint(), "--id", "a",
 		"--etcd-cacert", ca.file("ca.pem"), "--etcd-cert", ca.file("daemon.pem"), "--etcd-key", ca.file("daemon.key"))
 	p.says(`msg=active .*epoch=1\b`)
+	cli("debug", "dump", "--cluster", "test", "--etcd-endpoints", "https://"+etcd.Endpoint(),
+		"--etcd-cacert", ca.file("ca.pem"), "--etcd-cert", ca.file("daemon.pem"), "--etcd-key", ca.file("daemon.key")).want(t, exitOK)
 	ca.issue("daemon", &x509.Certificate{}, nil)
 	etcd.Restart()
 	server := "--server=" + p.address()

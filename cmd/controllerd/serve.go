@@ -24,7 +24,7 @@ import (
 
 // serveConfig are the flags of serve.
 type serveConfig struct {
-	endpoints []string
+	etcdConfig
 	cluster   string
 	id        string
 	listen    string
@@ -32,9 +32,6 @@ type serveConfig struct {
 	leaseTTL  time.Duration
 	election  election.Strategy
 	limits    controller.Limits
-
-	caFile, certFile, keyFile    string
-	user, password, passwordFile string
 }
 
 func newServe() *cobra.Command {
@@ -66,18 +63,13 @@ win over the environment, the environment over the file. See "config show".`,
 }
 
 func (cfg *serveConfig) addFlags(f *pflag.FlagSet) {
-	f.StringSliceVar(&cfg.endpoints, "etcd-endpoints", []string{"127.0.0.1:2379"}, "members of the etcd cluster")
-	f.StringVar(&cfg.caFile, "etcd-cacert", "", "certificates of the authorities that etcd's servers are trusted by, PEM")
-	f.StringVar(&cfg.certFile, "etcd-cert", "", "certificate that the daemon shows to etcd, PEM; read anew for each connection")
-	f.StringVar(&cfg.keyFile, "etcd-key", "", "key of --etcd-cert, PEM")
-	f.StringVar(&cfg.user, "etcd-user", "", "name with which the daemon logs in to etcd")
-	f.StringVar(&cfg.password, "etcd-password", "", "password of --etcd-user; not as a flag")
-	f.StringVar(&cfg.passwordFile, "etcd-password-file", "", "file that holds the password of --etcd-user")
+	cfg.addEtcdFlags(f)
+	f.StringVar(&cfg.password, passwordKey, "", "password of --etcd-user; not as a flag")
 	f.StringVar(&cfg.cluster, "cluster", "default", "name under which the cluster's keys are kept: a-z, 0-9 and -")
 	f.StringVar(&cfg.id, "id", "", "name of this daemon, different from that of every other (default: the host's name and the port)")
 	f.StringVar(&cfg.listen, "listen", "127.0.0.1:7070", "address of the gRPC services")
 	f.StringVar(&cfg.advertise, "advertise", "", "address at which brokers and other daemons reach it (default: the listen address, with the host's name for all addresses)")
-	f.TextVar(&cfg.election, "election", election.Race, "who takes an empty seat: race (whoever comes first) or queue (whoever has waited longest); the same for all daemons of a cluster")
+	f.TextVar(&cfg.election, "election", election.Race, "`strategy` by which an empty seat is taken: race (whoever comes first) or queue (whoever has waited longest); the same for all daemons of a cluster")
 	f.DurationVar(&cfg.leaseTTL, "lease-ttl", controller.DefaultLeaseTTL, "how long the seat outlives a silent daemon, at least 2s")
 	addLimitFlags(f, &cfg.limits)
 }
@@ -149,7 +141,7 @@ func (cfg *serveConfig) faults(found error) error {
 	host, port, err := net.SplitHostPort(cfg.advertise)
 	fault(cfg.advertise != "" && (err != nil || host == "" || port == "" || port == "0"), "advertised address %q is not host:port", cfg.advertise)
 	fault(cfg.leaseTTL == 0, "lease TTL is 0") // to controller.Config it would mean the default
-	faults = append(faults, etcdstore.CheckEndpoints(cfg.endpoints), cfg.controller(unused{}, cfg.listen).Validate(), cfg.etcdFaults())
+	faults = append(faults, cfg.etcdFaults(), cfg.controller(unused{}, cfg.listen).Validate())
 	if err := errors.Join(faults...); err != nil {
 		return usageError{err}
 	}

@@ -22,8 +22,9 @@ func newTopicDelete(c *client) *cobra.Command {
 		Long: `Delete topics and their data. A name is free again at once. Live brokers delete
 their replicas now; one that is away is told when it returns.
 
-Nothing is deleted if one of them does not exist. Without --yes each name has to be typed again. Each topic is deleted by the id
-that it has when the command begins, so no other that gets its name is touched.`,
+Nothing is deleted if one of them does not exist. Without --yes each name has to
+be typed again. Each topic is deleted by the id that it has when the command
+begins, so no other that gets its name is touched.`,
 		Example: `  controllerd topic delete orders --yes --reason "moved to the other cluster"`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, names []string) error {

@@ -58,7 +58,11 @@ func (v *statusView) table() table {
 			v.Partitions, v.OfflinePartitions, v.UnderReplicatedPartitions, v.UnknownPartitions)},
 		{"Answered by:", fmt.Sprintf("%s (%s), version %s, revision %d", v.ID, v.Role, v.Version, v.Revision)},
 	}}
-	if len(v.Problems) == 0 {
+	switch {
+	case len(v.Problems) > 0:
+	case v.Role != "active" && v.ControllerID != "":
+		t.rows = append(t.rows, []string{"Problems:", "none seen from here; the active sees more: --server " + v.ControllerEndpoint})
+	default:
 		t.rows = append(t.rows, []string{"Problems:", "none"})
 	}
 	for _, p := range v.Problems {

@@ -1,6 +1,7 @@
 package etcdstore
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -50,6 +51,8 @@ type Config struct {
 	TLS *tls.Config
 	// Username and Password log in, if the cluster asks for it.
 	Username, Password string
+	// LoginTimeout bounds that; 0: 5 s.
+	LoginTimeout time.Duration
 	// DialOptions are added to the client's. An interceptor must be a chained
 	// one, or it replaces the client's own.
 	DialOptions []grpc.DialOption
@@ -87,7 +90,7 @@ func Dial(cfg Config) (*clientv3.Client, error) {
 		TLS:                  cfg.TLS,
 		Username:             cfg.Username,
 		Password:             cfg.Password,
-		DialTimeout:          loginTimeout,
+		DialTimeout:          cmp.Or(cfg.LoginTimeout, loginTimeout),
 		DialKeepAliveTime:    keepAliveTime,
 		DialKeepAliveTimeout: keepAliveTimeout,
 		DialOptions:          append([]grpc.DialOption{grpc.WithConnectParams(reconnect)}, cfg.DialOptions...),
