@@ -20,7 +20,7 @@ func FuzzDecodeBlock(f *testing.F) {
 	}
 	unpacked := protowire.AppendVarint(protowire.AppendTag(nil, fieldReplicas, protowire.VarintType), 0)
 	unpacked = append(unpacked, protowire.AppendVarint(protowire.AppendTag(nil, fieldISR, protowire.VarintType), 0)...)
-	overlong := append(slices.Clone(unpacked), 0xe8, 0x84, 0x00, 0x01) // a tag that is longer than it need be
+	overlong := append(slices.Clone(unpacked), 0xe8, 0x84, 0x00, 0x01)   // a tag that is longer than it need be
 	longer := append(slices.Clone(unpacked), 0xfa, 0x00, 0x02, '0', '0') // the same, of a field that nobody knows
 	for _, record := range [][]byte{unpacked, overlong, longer} {
 		block := protowire.AppendBytes(protowire.AppendTag(nil, fieldPartitions, protowire.BytesType), record)
