@@ -137,13 +137,3 @@ func (im *Image) applyTombstone(id TopicID, c store.Change, events []Event) ([]E
 	}
 	return append(events, TombstoneChanged{old, t}), nil
 }
-
-// SortedTombstones are the tombstones in order of topic id.
-func (im *Image) SortedTombstones() []*Tombstone {
-	out := make([]*Tombstone, 0, len(im.Tombstones))
-	for _, t := range im.Tombstones {
-		out = append(out, t)
-	}
-	slices.SortFunc(out, func(a, b *Tombstone) int { return PartitionID{Topic: a.ID}.Compare(PartitionID{Topic: b.ID}) })
-	return out
-}

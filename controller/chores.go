@@ -25,21 +25,23 @@ const maxGuarded = 100
 // choresDue reports whether there is something to write that no request has
 // asked for, beside the agenda.
 func (l *Loop) choresDue() bool {
-	return len(l.machine.Topics()) > 0 || len(l.pusher.Confirmed()) > 0 || l.sweeping != 0 || l.marksDue()
+	return l.machine.TopicsDue() > 0 || len(l.pusher.Confirmed()) > 0 || l.sweeping != 0 || l.marksDue()
 }
 
 // doChores deletes the topics that are marked, makes the partitions that are
 // wanted, marks brokers that do not answer, takes those brokers out of
 // tombstones that have confirmed, and deletes hidden blocks.
 func (d *draft) doChores() {
-	for n, t := range d.l.machine.Topics() {
+	n := 0
+	for t := range d.l.machine.Topics() {
 		if n == maxChores || d.writes >= d.limit {
 			break
 		}
 		if t.Deleting() {
 			d.deleteTopic(t, 0)
-		} else {
-			d.completeTopic(t, -int64(n+1))
+			n++
+		} else if d.completeTopic(t, -int64(n+1)) {
+			n++
 		}
 	}
 	d.markBrokers()
@@ -49,15 +51,15 @@ func (d *draft) doChores() {
 
 // completeTopic makes a slice of the partitions that a topic's record wants,
 // the record after them. The owner, which is no request, keeps them together.
-func (d *draft) completeTopic(t *cluster.Topic, owner int64) {
+func (d *draft) completeTopic(t *cluster.Topic, owner int64) bool {
 	im := d.l.im
 	record, parts, rej := statemachine.Complete(im, d.term, t, maxCompleted, d.l.cfg.Rand.Uint64())
 	if rej != nil {
-		return // a problem that is named
+		return false // a problem that is named
 	}
 	for _, w := range parts {
 		if !d.put(w, owner) {
-			return
+			return true
 		}
 	}
 	key := im.Keys.Topic(t.Name)
@@ -66,6 +68,7 @@ func (d *draft) completeTopic(t *cluster.Topic, owner int64) {
 		ops:    []store.Op{store.Put(key, cluster.Encode(record))},
 		owners: []int64{owner},
 	})
+	return true
 }
 
 // sweep deletes blocks that a creation which did not come to its end has left.
@@ -101,13 +104,8 @@ func (d *draft) sweep() {
 
 func (d *draft) shrinkTombstones() {
 	confirmed := d.l.pusher.Confirmed()
-	n := 0
-	for _, t := range d.l.im.SortedTombstones() {
-		brokers := confirmed[t.ID]
-		if len(brokers) == 0 || n == maxChores {
-			continue
-		}
-		n++
+	for _, id := range d.l.pusher.FirstConfirmed(maxChores) {
+		t, brokers := d.l.im.Tombstones[id], confirmed[id]
 		key := d.l.im.Keys.Tombstone(t.ID)
 		op := store.Delete(key)
 		if r := t.Without(func(id cluster.BrokerID) bool { return brokers[id] }); r != nil {

@@ -1,6 +1,9 @@
 package controller
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -127,6 +130,25 @@ func TestWantedPartitionsAreMade(t *testing.T) {
 	}
 }
 
+// Topics that cannot be completed hold up no other, however many they are.
+func TestStuckTopicsHoldUpNone(t *testing.T) {
+	b := newBench(t, 3)
+	write := func(n int, rf int32) {
+		id := cluster.TopicID{byte(n >> 8), byte(n)}
+		b.hand(store.Put(keys.Topic(fmt.Sprint("t", n)), cluster.Encode(&pb.TopicRecord{
+			TopicId: id[:], PartitionsWanted: 1, ReplicationFactor: rf, BlockSize: 16,
+		})))
+	}
+	for n := range maxChores + 1 {
+		write(n, 4)
+	}
+	write(1000, 3)
+	b.run()
+	if topic := b.l.im.Topics["t1000"]; topic.Made() != 1 || b.l.machine.TopicsDue() != maxChores+1 {
+		t.Errorf("made %d, %d due", topic.Made(), b.l.machine.TopicsDue())
+	}
+}
+
 // Blocks that a term before has made are counted, though there is nothing else
 // to write.
 func TestMadePartitionsAreCounted(t *testing.T) {
@@ -238,7 +260,7 @@ func TestTombstoneIsCompared(t *testing.T) {
 	}
 	b.ask(remove("a"))
 	b.run()
-	tombstones := b.l.im.SortedTombstones()
+	tombstones := slices.Collect(maps.Values(b.l.im.Tombstones))
 	if len(tombstones) != 1 {
 		t.Fatalf("%d tombstones", len(tombstones))
 	}

@@ -200,9 +200,9 @@ func (p *Pusher) Observe(events []cluster.Event) {
 		case cluster.TombstoneAdded:
 			p.buried(ev.Tombstone, ev.Rev)
 		case cluster.TombstoneChanged:
-			p.unburied(ev.New.ID, ev.New)
+			p.entombed(ev.Old, ev.New, ev.New.ModRev)
 		case cluster.TombstoneGone:
-			p.unburied(ev.Tombstone.ID, nil)
+			p.entombed(ev.Tombstone, nil, 0)
 		}
 	}
 }
@@ -211,6 +211,7 @@ func (p *Pusher) Observe(events []cluster.Event) {
 func (p *Pusher) Begin(claim epoch.Claim) {
 	p.claim, p.followed = claim, -1
 	clear(p.removals.confirmed)
+	p.removals.done = newChangeList()
 }
 
 // End stops to push. The streams are closed once Open is 0.
@@ -449,7 +450,10 @@ func (p *Pusher) result(now time.Duration, t *target, o *pb.PartitionOutcome) {
 func (p *Pusher) Pending() int {
 	n := 0
 	for _, t := range p.targets {
-		n += len(t.pending) + len(t.retries) + t.unstopped()
+		n += len(t.pending) + len(t.retries)
+		if t.phase == open && p.unstopped(t) {
+			n += max(t.left, 1)
+		}
 		if t.phase == open && t.cursor < p.changes.last {
 			n++
 		}

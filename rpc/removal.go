@@ -18,19 +18,50 @@ const DefaultRemovals = 100_000
 // removals are the topics that were deleted, and who confirmed that it holds
 // nothing of them any more.
 type removals struct {
-	version   int64 // rises with each change of a tombstone
 	topics    map[cluster.TopicID]*pb.RemovedTopic
-	order     []cluster.TopicID // of topics, the oldest first
+	order     []cluster.TopicID                // of topics, the oldest first
+	holders   map[cluster.BrokerID]*changeList // the tombstones that name a broker
 	confirmed map[cluster.TopicID]map[cluster.BrokerID]bool
+	done      *changeList // of confirmed, in the order in which they came
 }
 
 func newRemovals() removals {
-	return removals{topics: map[cluster.TopicID]*pb.RemovedTopic{}, confirmed: map[cluster.TopicID]map[cluster.BrokerID]bool{}}
+	return removals{
+		topics: map[cluster.TopicID]*pb.RemovedTopic{}, holders: map[cluster.BrokerID]*changeList{},
+		confirmed: map[cluster.TopicID]map[cluster.BrokerID]bool{}, done: newChangeList(),
+	}
+}
+
+// confirm notes that a broker holds nothing of a topic any more.
+func (r *removals) confirm(id cluster.TopicID, b cluster.BrokerID) {
+	if r.confirmed[id] == nil {
+		r.confirmed[id] = map[cluster.BrokerID]bool{}
+		r.done.touch(cluster.PartitionID{Topic: id, Index: wholeTopic}, 0)
+	}
+	r.confirmed[id][b] = true
+}
+
+// forget takes that back.
+func (r *removals) forget(id cluster.TopicID, b cluster.BrokerID) {
+	if delete(r.confirmed[id], b); len(r.confirmed[id]) == 0 {
+		delete(r.confirmed, id)
+		r.done.remove(cluster.PartitionID{Topic: id, Index: wholeTopic})
+	}
+}
+
+// of are the tombstones that name a broker.
+func (r *removals) of(id cluster.BrokerID) *changeList {
+	l := r.holders[id]
+	if l == nil {
+		l = newChangeList()
+		r.holders[id] = l
+	}
+	return l
 }
 
 // buried takes in the tombstone of a topic that has just been deleted.
 func (p *Pusher) buried(t *cluster.Tombstone, rev store.Rev) {
-	p.removals.version++
+	p.entombed(nil, t, rev)
 	if p.removals.topics[t.ID] == nil {
 		p.removals.order = append(p.removals.order, t.ID)
 	}
@@ -45,23 +76,65 @@ func (p *Pusher) buried(t *cluster.Tombstone, rev store.Rev) {
 	}
 }
 
-// unburied takes in that a tombstone names fewer brokers, or, with nil, none.
-func (p *Pusher) unburied(id cluster.TopicID, now *cluster.Tombstone) {
-	p.removals.version++
-	for b := range p.removals.confirmed[id] {
-		if now == nil || !now.Holds(b) {
-			delete(p.removals.confirmed[id], b)
+// entombed takes in that a tombstone names other brokers than before; nil: there
+// is none.
+func (p *Pusher) entombed(old, now *cluster.Tombstone, rev store.Rev) {
+	if old != nil {
+		for _, h := range old.Record.GetHolders() {
+			if b := cluster.BrokerID(h.GetBrokerId()); now == nil || !now.Holds(b) {
+				p.released(old.ID, b)
+			}
 		}
 	}
-	if len(p.removals.confirmed[id]) == 0 {
-		delete(p.removals.confirmed, id)
+	if now != nil {
+		for _, h := range now.Record.GetHolders() {
+			b, whole := cluster.BrokerID(h.GetBrokerId()), cluster.PartitionID{Topic: now.ID, Index: wholeTopic}
+			if l := p.removals.of(b); l.revOf(whole) == 0 {
+				l.touch(whole, rev)
+			}
+		}
 	}
+}
+
+// released takes in that a tombstone does not name a broker any more.
+func (p *Pusher) released(id cluster.TopicID, b cluster.BrokerID) {
+	l := p.removals.of(b)
+	if l.remove(cluster.PartitionID{Topic: id, Index: wholeTopic}); l.size == 0 && p.targets[b] == nil {
+		delete(p.removals.holders, b)
+	}
+	if t := p.targets[b]; t != nil {
+		t.unbury(id)
+	}
+	p.removals.forget(id, b)
 }
 
 // Confirmed are the brokers that hold nothing of a deleted topic any more,
 // though its tombstone still names them, by topic.
 func (p *Pusher) Confirmed() map[cluster.TopicID]map[cluster.BrokerID]bool {
 	return p.removals.confirmed
+}
+
+// FirstConfirmed are the topics of Confirmed, at most so many, in the order in
+// which they came.
+func (p *Pusher) FirstConfirmed(most int) []cluster.TopicID {
+	var out []cluster.TopicID
+	p.removals.done.after(0, func(c change) bool {
+		if len(out) == most {
+			return false
+		}
+		out = append(out, c.id.Topic)
+		return true
+	})
+	return out
+}
+
+// burials are the deleted topics that a broker is being told of. Those that it
+// was not told of yet are behind the cursor in the list of those that name it.
+type burials struct {
+	cursor int64
+	under  map[cluster.TopicID]*burial
+	unsent []*burial // of under, with partitions to be sent, and some that are over
+	left   int       // replicas of under
 }
 
 // burial is a deleted topic of which a broker may hold replicas.
@@ -74,61 +147,71 @@ type burial struct {
 	message string // of the last failure
 }
 
-// followTombstones keeps one burial for each tombstone that names the broker.
-func (p *Pusher) followTombstones(im *cluster.Image, t *target) {
-	if t.removals == p.removals.version {
-		return
-	}
-	t.removals = p.removals.version
-	t.burials = slices.DeleteFunc(t.burials, func(b *burial) bool {
-		ts := im.Tombstones[b.topic]
-		return ts == nil || !ts.Holds(t.id)
-	})
-	for _, ts := range im.SortedTombstones() {
-		if t.burial(ts.ID) == nil && !p.removals.confirmed[ts.ID][t.id] && ts.Holds(t.id) {
-			t.burials = append(t.burials, &burial{topic: ts.ID, due: ts.Partitions(t.id), sent: map[int32]struct{}{}})
-		}
-	}
-}
+func newBurials() burials { return burials{under: map[cluster.TopicID]*burial{}} }
 
-func (t *target) burial(id cluster.TopicID) *burial {
-	i := slices.IndexFunc(t.burials, func(b *burial) bool { return b.topic == id })
-	if i < 0 {
-		return nil
+// unbury forgets a topic.
+func (b *burials) unbury(id cluster.TopicID) {
+	if x := b.under[id]; x != nil {
+		b.left -= len(x.due) + len(x.sent)
+		x.due = nil
+		delete(b.under, id)
 	}
-	return t.burials[i]
 }
 
 // sendStops sends one StopReplica for what the broker may hold of deleted
-// topics, and returns of how many partitions.
+// topics, what failed first, and returns what that took to build.
 func (p *Pusher) sendStops(now time.Duration, im *cluster.Image, t *target, out []PushAction) ([]PushAction, int) {
-	p.followTombstones(im, t)
-	if t.unacked >= window {
+	list := p.removals.of(t.id)
+	if t.unacked >= window || len(t.unsent) == 0 && t.burials.cursor == list.last {
 		return out, 0
 	}
 	var topics []*pb.TopicStops
 	n := 0
-	for _, b := range t.burials {
-		if len(b.due) == 0 || now < b.at || n == maxStates {
-			continue
+	t.unsent = slices.DeleteFunc(t.unsent, func(b *burial) bool {
+		if n < maxStates && now >= b.at {
+			topics = b.stop(im, maxStates-n, topics, &n)
 		}
-		ts := im.Tombstones[b.topic]
-		stops := &pb.TopicStops{TopicId: ts.ID[:], Topic: ts.Record.GetTopic()}
-		take := b.due[:min(len(b.due), maxStates-n)]
-		for _, i := range take {
-			stops.Partitions = append(stops.Partitions, &pb.PartitionStop{
-				Partition: i, LeaderEpoch: int32(ts.LeaderEpoch()), Delete: true,
-			})
-			b.sent[i] = struct{}{}
+		return len(b.due) == 0
+	})
+	looked, end := 0, list.last
+	list.after(t.burials.cursor, func(c change) bool {
+		if n >= maxStates || looked >= maxStates {
+			end = c.seq - 1
+			return false
 		}
-		b.due = b.due[len(take):]
-		n += len(take)
-		topics = append(topics, stops)
-	}
+		looked++
+		if p.removals.confirmed[c.id.Topic][t.id] || t.under[c.id.Topic] != nil {
+			return true
+		}
+		b := &burial{topic: c.id.Topic, due: im.Tombstones[c.id.Topic].Partitions(t.id), sent: map[int32]struct{}{}}
+		t.under[b.topic] = b
+		t.left += len(b.due)
+		if topics = b.stop(im, maxStates-n, topics, &n); len(b.due) > 0 {
+			t.unsent = append(t.unsent, b)
+		}
+		return true
+	})
+	t.burials.cursor = end
 	if n > 0 {
 		out = p.send(im, t, &pb.Command{Body: &pb.Command_StopReplica{StopReplica: &pb.StopReplica{Topics: topics}}}, out)
 	}
-	return out, n
+	return out, max(n, looked)
+}
+
+// stop adds what is to be stopped, at most room partitions, and counts it.
+func (b *burial) stop(im *cluster.Image, room int, topics []*pb.TopicStops, n *int) []*pb.TopicStops {
+	ts, take := im.Tombstones[b.topic], b.due[:min(len(b.due), room)]
+	if len(take) == 0 {
+		return topics
+	}
+	stops := &pb.TopicStops{TopicId: ts.ID[:], Topic: ts.Record.GetTopic()}
+	for _, i := range take {
+		stops.Partitions = append(stops.Partitions, &pb.PartitionStop{Partition: i, LeaderEpoch: int32(ts.LeaderEpoch()), Delete: true})
+		b.sent[i] = struct{}{}
+	}
+	b.due = b.due[len(take):]
+	*n += len(take)
+	return append(topics, stops)
 }
 
 // stopped takes in what became of a replica of a deleted topic. One that is
@@ -145,7 +228,7 @@ func (p *Pusher) stopped(now time.Duration, t *target, id cluster.PartitionID, o
 		p.Stats.Failed++
 		t.failures++
 	}
-	b := t.burial(id.Topic)
+	b := t.under[id.Topic]
 	if b == nil {
 		return
 	}
@@ -158,34 +241,31 @@ func (p *Pusher) stopped(now time.Duration, t *target, id cluster.PartitionID, o
 			b.wait = min(max(2*b.wait, MinRetry), MaxRetry)
 			b.at = now + b.wait
 		}
+		if len(b.due) == 0 {
+			t.unsent = append(t.unsent, b)
+		}
 		b.due, b.message = append(b.due, id.Index), o.GetMessage()
 		return
 	}
+	t.left--
 	if len(b.due)+len(b.sent) > 0 {
 		return
 	}
-	t.burials = slices.DeleteFunc(t.burials, func(x *burial) bool { return x == b })
-	if p.removals.confirmed[id.Topic] == nil {
-		p.removals.confirmed[id.Topic] = map[cluster.BrokerID]bool{}
-	}
-	p.removals.confirmed[id.Topic][t.id] = true
+	delete(t.under, id.Topic)
+	p.removals.confirm(id.Topic, t.id)
 }
 
-// unstopped counts the replicas of deleted topics that the broker has yet to
-// confirm.
-func (t *target) unstopped() int {
-	n := 0
-	for _, b := range t.burials {
-		n += len(b.due) + len(b.sent)
-	}
-	return n
+// unstopped reports whether the broker has yet to confirm that it holds nothing
+// of deleted topics.
+func (p *Pusher) unstopped(t *target) bool {
+	return t.left > 0 || t.burials.cursor != p.removals.of(t.id).last
 }
 
 // stopAt is when the next StopReplica is due, if any.
-func (t *target) stopAt(now, next time.Duration) time.Duration {
-	for _, b := range t.burials {
-		if len(b.due) > 0 {
-			next = min(next, max(b.at, now))
+func (b *burials) stopAt(now, next time.Duration) time.Duration {
+	for _, x := range b.unsent {
+		if len(x.due) > 0 {
+			next = min(next, max(x.at, now))
 		}
 	}
 	return next
@@ -194,8 +274,8 @@ func (t *target) stopAt(now, next time.Duration) time.Duration {
 // stuckBurials are the deleted topics that a broker failed to delete.
 func (t *target) stuckBurials(im *cluster.Image) []string {
 	var out []string
-	for _, b := range t.burials {
-		if ts := im.Tombstones[b.topic]; ts != nil && b.message != "" {
+	for _, b := range t.unsent {
+		if ts := im.Tombstones[b.topic]; ts != nil && len(b.due) > 0 && b.message != "" {
 			out = append(out, fmt.Sprintf("broker %d deletion of topic %s: %s", t.id, ts.Record.GetTopic(), b.message))
 		}
 	}

@@ -1,6 +1,8 @@
 package rpc
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -110,5 +112,62 @@ func TestRemovalAfterAStream(t *testing.T) {
 	h.step()
 	if len(h.p.Confirmed()) != 0 || h.p.Pending() != 0 {
 		t.Errorf("confirmed %v, %d pending", h.p.Confirmed(), h.p.Pending())
+	}
+}
+
+// A broker that comes back to very many deleted topics is told of them piece by
+// piece, each once, and nobody looks through them for another broker.
+func TestRemovalOfMany(t *testing.T) {
+	const topics = 3*maxStates + 7
+	h := connected(t, hostedBy(1))
+	h.closes(1, nil)
+	var ops []store.Op
+	for i := range topics {
+		topic := &cluster.Topic{ID: cluster.TopicID{7, byte(i), byte(i >> 8)}, Name: fmt.Sprint("gone-", i)}
+		topic.Record = &pb.TopicRecord{TopicId: topic.ID[:], PartitionsMade: 1, PartitionsWanted: 1}
+		r := cluster.NewTombstone(topic, map[cluster.BrokerID][]int32{1: {0}, 3: {0}})
+		r.LeaderEpoch = 9
+		ops = append(ops, store.Put(keys.Tombstone(topic.ID), cluster.Encode(r)))
+	}
+	for piece := range slices.Chunk(ops, store.MaxOps) {
+		h.write(piece...)
+	}
+	gone := cluster.TopicID{7, 5}
+	h.write(store.Delete(keys.Tombstone(gone)))
+	h.after(MinRetry)
+	h.opens(1)
+	told := map[cluster.TopicID]int{}
+	for range topics {
+		h.step()
+		sent := h.sent[1]
+		if h.sent[1] = nil; len(sent) == 0 {
+			break
+		}
+		for _, r := range sent {
+			n := 0
+			for _, topic := range r.GetCommand().GetStopReplica().GetTopics() {
+				id := cluster.TopicID(topic.GetTopicId())
+				told[id]++
+				n += len(topic.GetPartitions())
+				h.stopped(1, id, 0, pb.PartitionResult_PARTITION_RESULT_APPLIED)
+			}
+			if n > maxStates {
+				t.Errorf("a command stops %d replicas", n)
+			}
+		}
+		h.applies(1)
+	}
+	for id, n := range told {
+		if n != 1 || id == gone {
+			t.Errorf("told %d times of %s", n, id)
+		}
+	}
+	if c := h.p.Confirmed(); len(told) != topics-1 || len(c) != topics-1 || h.p.Pending() != 0 {
+		t.Errorf("told of %d topics, %d confirmed, %d pending", len(told), len(c), h.p.Pending())
+	}
+	h.write(store.Delete(keys.Tombstone(cluster.TopicID{7, 6})))
+	h.step()
+	if len(h.sent[1]) != 0 {
+		t.Errorf("told again: %v", h.sent[1])
 	}
 }

@@ -65,8 +65,7 @@ type target struct {
 	syncedAt     int64     // the structure of which
 	syncedChunks int       // so many chunks of covered topics were sent
 
-	removals int64 // the tombstones that burials follow
-	burials  []*burial
+	burials
 }
 
 // sent is a state on its way.
@@ -99,7 +98,7 @@ func (t *target) fromStart() {
 	t.resume, t.began, t.told, t.fullSince, t.ghosts = nil, false, 0, 0, 0
 	t.pending = map[cluster.PartitionID]sent{}
 	t.retries = map[cluster.PartitionID]*retry{}
-	t.removals, t.burials = -1, nil
+	t.burials = newBurials()
 }
 
 // restart says everything again on the same stream, after a while.
@@ -113,7 +112,7 @@ func (t *target) closed(now time.Duration) {
 	if t.answers {
 		t.answers, t.silentSince = false, now
 	}
-	t.phase, t.pending, t.retries, t.burials = idle, nil, nil, nil
+	t.phase, t.pending, t.retries, t.burials = idle, nil, nil, burials{}
 	t.notBefore = max(t.notBefore, now+backoff(t.again, maxRedial))
 	t.again++
 }

@@ -95,21 +95,30 @@ func (a *agenda) tidy() {
 // first is at most limit members in order.
 func (a *agenda) first(limit int) []cluster.PartitionID {
 	out := make([]cluster.PartitionID, 0, max(0, min(limit, a.count)))
-	var looked []*dueTopic
-	for len(out) < limit && len(a.order) > 0 {
+	a.walk(func(t *dueTopic) bool {
+		out = t.first(out, limit)
+		return len(out) < limit
+	})
+	return out
+}
+
+// walk visits the topics that have members, in order, until visit says no. It
+// costs what it visits.
+func (a *agenda) walk(visit func(*dueTopic) bool) {
+	var visited []*dueTopic
+	for more := true; more && len(a.order) > 0; {
 		t := heap.Pop(&a.order).(*dueTopic)
 		if t.count == 0 {
 			delete(a.topics, t.id)
 			a.empty--
 			continue
 		}
-		looked = append(looked, t)
-		out = t.first(out, limit)
+		visited = append(visited, t)
+		more = visit(t)
 	}
-	for _, t := range looked {
+	for _, t := range visited {
 		heap.Push(&a.order, t)
 	}
-	return out
 }
 
 // first adds members up to limit.

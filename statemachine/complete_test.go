@@ -132,8 +132,8 @@ func TestDeletingIsLeft(t *testing.T) {
 	k.topic(1, 1, nil)
 	k.block(0, 6, 0)
 	m := NewMachine(k.Image, nil)
-	if m.Agenda() != 1 || len(m.Topics()) != 0 {
-		t.Fatalf("agenda %d, topics %v", m.Agenda(), m.Topics())
+	if m.Agenda() != 1 || m.TopicsDue() != 0 {
+		t.Fatalf("agenda %d, topics %v", m.Agenda(), m.TopicsDue())
 	}
 	old := k.Topics["t"]
 	k.topic(1, 1, func(r *pb.TopicRecord) { r.Deleting = true })
@@ -142,8 +142,8 @@ func TestDeletingIsLeft(t *testing.T) {
 		t.Errorf("writes %v", writes)
 	}
 	m.Continue(10)
-	if m.Agenda() != 0 || len(m.Topics()) != 1 {
-		t.Errorf("agenda %d, topics %v", m.Agenda(), m.Topics())
+	if m.Agenda() != 0 || m.TopicsDue() != 1 {
+		t.Errorf("agenda %d, topics %v", m.Agenda(), m.TopicsDue())
 	}
 	if n := m.Reset(); n != 0 {
 		t.Errorf("%d differ", n)

@@ -1,7 +1,9 @@
 package statemachine
 
 import (
+	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -37,7 +39,7 @@ func (w *world) bury(t *cluster.Topic) {
 // what that was.
 func (w *world) chores() string {
 	var out strings.Builder
-	for _, t := range w.m.Topics() {
+	for _, t := range slices.Collect(w.m.Topics()) {
 		if t.Deleting() {
 			w.bury(t)
 			fmt.Fprintf(&out, "%s is deleted\n", t.Name)
@@ -123,7 +125,7 @@ func (s *scenario) playDeletion(t *testing.T, d *datadriven.TestData) string {
 
 func (s *scenario) tombstones() string {
 	var out strings.Builder
-	for _, ts := range s.im.SortedTombstones() {
+	for _, ts := range slices.SortedFunc(maps.Values(s.im.Tombstones), func(a, b *cluster.Tombstone) int { return bytes.Compare(a.ID[:], b.ID[:]) }) {
 		fmt.Fprintf(&out, "tombstone of %s, below leader epoch %d:", ts.Record.GetTopic(), ts.LeaderEpoch())
 		for _, b := range holders(ts) {
 			fmt.Fprintf(&out, " broker %d %v", b, ts.Partitions(b))
@@ -178,7 +180,7 @@ func playDeletionVector(t *testing.T, v vector) (got, want string) {
 			w.marked(w.im.Topics[name])
 		}
 		w.m.Reset()
-		for _, topic := range w.m.Topics() {
+		for topic := range w.m.Topics() {
 			got += topic.Name + " "
 		}
 		expected := read[struct{ TopicsToBeDeleted []string }](t, v.Expected).TopicsToBeDeleted

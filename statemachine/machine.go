@@ -1,7 +1,7 @@
 package statemachine
 
 import (
-	"slices"
+	"iter"
 
 	"github.com/controllerd/controllerd/cluster"
 )
@@ -16,7 +16,7 @@ type Machine struct {
 	im      *cluster.Image
 	offline Offline // nil: nothing has failed
 	due     agenda
-	topics  map[cluster.TopicID]struct{}
+	topics  agenda // the first partition of each topic that is to be deleted or completed
 	reviews []review
 	unsure  agenda // to be looked at: whether a replica of them is offline has changed
 	check   *check // nil: none is running
@@ -29,7 +29,7 @@ type Machine struct {
 // to the image and shows the events of each to Observe. What becomes online or
 // offline is named to Review.
 func NewMachine(im *cluster.Image, offline Offline) *Machine {
-	m := &Machine{im: im, offline: offline, topics: map[cluster.TopicID]struct{}{}}
+	m := &Machine{im: im, offline: offline}
 	m.Reset()
 	return m
 }
@@ -81,26 +81,22 @@ func (m *Machine) Observe(events []cluster.Event) {
 
 // reviewTopic notes whether a topic is to be deleted or completed.
 func (m *Machine) reviewTopic(id cluster.TopicID) {
-	if t := m.im.TopicByID(id); t != nil && (t.Deleting() || t.Made() < t.Wanted()) {
-		m.topics[id] = struct{}{}
-	} else {
-		delete(m.topics, id)
-	}
+	t := m.im.TopicByID(id)
+	m.topics.set(cluster.PartitionID{Topic: id}, t != nil && (t.Deleting() || t.Made() < t.Wanted()))
 }
 
-// Topics are those that are to be deleted, or completed, in order of id.
-func (m *Machine) Topics() []*cluster.Topic {
-	if len(m.topics) == 0 {
-		return nil
+// TopicsDue is how many topics are to be deleted or completed.
+func (m *Machine) TopicsDue() int { return m.topics.count }
+
+// Topics are those that are to be deleted or completed, in order of id. The
+// machine must not be told of events meanwhile.
+func (m *Machine) Topics() iter.Seq[*cluster.Topic] {
+	return func(yield func(*cluster.Topic) bool) {
+		m.topics.walk(func(t *dueTopic) bool {
+			topic := m.im.TopicByID(t.id)
+			return topic == nil || yield(topic)
+		})
 	}
-	out := make([]*cluster.Topic, 0, len(m.topics))
-	for id := range m.topics {
-		out = append(out, m.im.TopicByID(id))
-	}
-	slices.SortFunc(out, func(a, b *cluster.Topic) int {
-		return cluster.PartitionID{Topic: a.ID}.Compare(cluster.PartitionID{Topic: b.ID})
-	})
-	return out
 }
 
 func (m *Machine) reviewHosted(id cluster.BrokerID) {

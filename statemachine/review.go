@@ -89,9 +89,11 @@ func (m *Machine) BeginCheck() {
 	for _, t := range m.im.Topics {
 		m.check.topics = append(m.check.topics, t.ID)
 	}
-	for id := range m.due.topics {
-		if m.im.TopicByID(id) == nil {
-			m.check.topics = append(m.check.topics, id)
+	for _, a := range []*agenda{&m.due, &m.topics} {
+		for id := range a.topics {
+			if m.im.TopicByID(id) == nil {
+				m.check.topics = append(m.check.topics, id)
+			}
 		}
 	}
 	slices.SortFunc(m.check.topics, func(a, b cluster.TopicID) int { return bytes.Compare(a[:], b[:]) })
@@ -111,9 +113,9 @@ func (m *Machine) Check(limit int) (wrong int) {
 	for ; limit > 0 && len(c.topics) > 0; limit-- {
 		id := cluster.PartitionID{Topic: c.topics[0], Index: c.next}
 		if c.next == 0 {
-			_, had := m.topics[id.Topic]
+			had := m.topics.count
 			m.reviewTopic(id.Topic)
-			if _, has := m.topics[id.Topic]; has != had {
+			if m.topics.count != had {
 				wrong++
 			}
 		}
