@@ -18,6 +18,10 @@ import (
 // committed ISR is adopted as if a command had brought it, before done is
 // called. From the call on the proposal counts in ISR.
 //
+// A member that may not join (INELIGIBLE_REPLICA: it is draining, not live, or
+// has started again) makes the controller refuse the whole change of its
+// partition. A leader that lets in one replica a change keeps out no other.
+//
 // done gets a result if the controller decided, and otherwise an error:
 // ErrOvertaken, ErrClosed, or the refusal of the whole request as one that
 // makes no sense, for which see ReasonOf. ProposeISR itself returns ErrClosed,

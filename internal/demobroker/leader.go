@@ -62,70 +62,72 @@ func (l *leader) setLive(live []broker.LiveBroker) {
 	}
 }
 
-// due are the changes to propose now, in order of partition.
+// due are the changes to propose now, in order of partition. Each lets in one
+// follower: one that may not join (it is draining, or has started again) makes
+// the controller refuse the whole change, and would keep out the others.
 func (l *leader) due(now time.Time) []broker.IsrChange {
 	var out []broker.IsrChange
 	for _, p := range l.led {
-		if caughtUp := l.caughtUp(p, now); len(caughtUp) > 0 && !p.asked && !p.settled {
+		if id, ok := l.caughtUp(p, now); ok && !p.asked && !p.settled {
 			p.asked = true
-			out = append(out, l.change(p, caughtUp))
+			out = append(out, l.change(p, id))
 		}
 	}
 	slices.SortFunc(out, func(a, b broker.IsrChange) int { return a.Partition.Compare(b.Partition) })
 	return out
 }
 
-// caughtUp are the replicas outside the ISR that have been back long enough.
-func (l *leader) caughtUp(p *led, now time.Time) []cluster.BrokerID {
-	var ids []cluster.BrokerID
+// caughtUp is the replica outside the ISR that has been back for the longest
+// time, if that is long enough.
+func (l *leader) caughtUp(p *led, now time.Time) (longest cluster.BrokerID, ok bool) {
+	since := now.Add(-l.after)
 	for _, id := range p.state.Replicas {
 		if slices.Contains(p.state.ISR, id) {
 			continue
 		}
 		epoch := l.live[id]
-		seen, ok := p.back[id]
+		seen, known := p.back[id]
 		switch {
 		case epoch == 0:
 			delete(p.back, id)
-		case !ok || seen.epoch != epoch:
+		case !known || seen.epoch != epoch:
 			p.back[id] = sighting{epoch: epoch, since: now}
-		case now.Sub(seen.since) >= l.after:
-			ids = append(ids, id)
+		case !ok && !seen.since.After(since) || seen.since.Before(since):
+			longest, since, ok = id, seen.since, true
 		}
 	}
-	return ids
+	return longest, ok
 }
 
-func (l *leader) change(p *led, join []cluster.BrokerID) broker.IsrChange {
+func (l *leader) change(p *led, join cluster.BrokerID) broker.IsrChange {
 	c := broker.IsrChange{
 		Partition:      p.state.Partition,
 		LeaderEpoch:    p.state.LeaderEpoch,
 		PartitionEpoch: p.state.PartitionEpoch,
 		Recovery:       p.state.Recovery,
 	}
-	for _, id := range slices.Concat(p.state.ISR, join) {
+	for _, id := range append(slices.Clone(p.state.ISR), join) {
 		c.NewISR = append(c.NewISR, broker.IsrMember{Broker: id, Epoch: l.live[id]})
 	}
 	return c
 }
 
 // answered takes in what became of a change. One that is committed, or that
-// was decided from an old state, waits for the next state; any other refusal
-// is put to the test again after the time that catching up takes.
+// was decided from an old state, waits for the next state; after any other
+// refusal the follower has to catch up again, and the next one is tried.
 func (l *leader) answered(c broker.IsrChange, r broker.IsrResult, err error) {
 	p := l.led[c.Partition]
 	if p == nil || p.state.LeaderEpoch != c.LeaderEpoch || p.state.PartitionEpoch != c.PartitionEpoch {
 		return // the next state is here already
 	}
 	p.asked = false
-	if err != nil {
-		clear(p.back)
+	if err == nil && (r.Reason == "" || r.Reason == cluster.InvalidUpdateVersion || r.Reason == cluster.FencedLeaderEpoch) {
+		p.settled = true
 		return
 	}
-	switch r.Reason {
-	case "", cluster.InvalidUpdateVersion, cluster.FencedLeaderEpoch:
-		p.settled = true
-	default:
-		clear(p.back)
+	for _, m := range c.NewISR {
+		if !slices.Contains(p.state.ISR, m.Broker) {
+			delete(p.back, m.Broker)
+		}
 	}
 }

@@ -121,6 +121,36 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// A follower that may not join keeps no other out.
+func TestOneJoinsAtATime(t *testing.T) {
+	l := newLeader(1, time.Second)
+	l.setLive(live(10, 20, 30))
+	l.apply(state(0, 1, 1, 1))
+	l.due(at(0))
+	joiner := func(ms int) (broker.IsrChange, cluster.BrokerID) {
+		t.Helper()
+		got := l.due(at(ms))
+		if len(got) != 1 || len(got[0].NewISR) != 2 {
+			t.Fatalf("after %d ms: %+v", ms, got)
+		}
+		return got[0], got[0].NewISR[1].Broker
+	}
+	c, first := joiner(1000)
+	l.answered(c, broker.IsrResult{Reason: cluster.IneligibleReplica}, nil)
+	c, second := joiner(1001)
+	if first == second {
+		t.Fatalf("%d is tried again, and keeps the other out", first)
+	}
+	l.answered(c, broker.IsrResult{Reason: cluster.IneligibleReplica}, nil)
+	if got := l.due(at(1002)); len(got) != 0 {
+		t.Errorf("tried again at once: %+v", got)
+	}
+	l.due(at(1500))
+	if _, id := joiner(2002); id != first {
+		t.Errorf("%d is tried again, not %d", id, first)
+	}
+}
+
 func TestOnlyWhatItLeads(t *testing.T) {
 	l := newLeader(1, time.Second)
 	l.setLive(live(10, 20, 30))
