@@ -72,7 +72,7 @@ func (p *Pusher) wentOffline(t *target, id cluster.PartitionID, le cluster.Leade
 	if len(t.offline) == 0 {
 		t.due = again
 	}
-	delete(t.retries, id)
+	t.settle(id)
 	t.offline[id] = &retry{at: again, epoch: le, message: message}
 	t.due = min(t.due, again)
 }

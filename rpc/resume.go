@@ -57,11 +57,8 @@ func (p *Pusher) resumePoint(im *cluster.Image, t *target) store.Rev {
 	if next := p.changes.nextRev(t.cursor); next != 0 {
 		w = min(w, next-1)
 	}
-	for _, s := range t.pending {
-		w = min(w, s.rev-1)
-	}
-	for _, r := range t.retries {
-		w = min(w, r.rev-1)
+	if rev, ok := t.revs.lowest(); ok {
+		w = min(w, rev-1)
 	}
 	return max(w, 0)
 }

@@ -43,8 +43,7 @@ type target struct {
 	answers     bool          // on the open stream
 	silentSince time.Duration // unless it answers
 
-	pending map[cluster.PartitionID]sent // result not known
-	retries map[cluster.PartitionID]*retry
+	owed
 
 	resume   *pb.ResumePoint // what the broker said in its hello, until the stream begins
 	sync     int64           // up to there in the change list it is told everything
@@ -66,12 +65,6 @@ type target struct {
 	syncedChunks int       // so many chunks of covered topics were sent
 
 	burials
-}
-
-// sent is a state on its way.
-type sent struct {
-	epoch cluster.LeaderEpoch
-	rev   store.Rev // of the change that it was sent for
 }
 
 type retry struct {
@@ -96,9 +89,7 @@ func (t *target) opened(now time.Duration, hello *pb.Hello) {
 func (t *target) fromStart() {
 	t.cursor, t.brokers, t.unacked, t.since = 0, -1, 0, t.sequence
 	t.resume, t.began, t.told, t.fullSince, t.ghosts = nil, false, 0, 0, 0
-	t.pending = map[cluster.PartitionID]sent{}
-	t.retries = map[cluster.PartitionID]*retry{}
-	t.burials = newBurials()
+	t.owed, t.burials = newOwed(), newBurials()
 }
 
 // restart says everything again on the same stream, after a while.
@@ -112,32 +103,13 @@ func (t *target) closed(now time.Duration) {
 	if t.answers {
 		t.answers, t.silentSince = false, now
 	}
-	t.phase, t.pending, t.retries, t.burials = idle, nil, nil, burials{}
+	t.phase, t.owed, t.burials = idle, owed{}, burials{}
 	t.notBefore = max(t.notBefore, now+backoff(t.again, maxRedial))
 	t.again++
 }
 
 func backoff(again int, most time.Duration) time.Duration {
 	return min(MinRetry<<min(again, 20), most)
-}
-
-// answered forgets a state on its way. A map keeps the room that it has once
-// needed, here for every replica of the broker, so the last one takes the map
-// along.
-func (t *target) answered(id cluster.PartitionID) {
-	delete(t.pending, id)
-	if len(t.pending) == 0 {
-		t.pending = map[cluster.PartitionID]sent{}
-	}
-}
-
-func (t *target) done(id cluster.PartitionID, le cluster.LeaderEpoch) {
-	if s, ok := t.pending[id]; ok && s.epoch <= le {
-		t.answered(id)
-	}
-	if r := t.retries[id]; r != nil && r.epoch <= le {
-		delete(t.retries, id)
-	}
 }
 
 // failed takes in that a state was not applied.
@@ -159,7 +131,7 @@ func (p *Pusher) failed(now time.Duration, t *target, id cluster.PartitionID, o 
 	r := t.retries[id]
 	if r == nil {
 		r = &retry{wait: MinRetry, rev: s.rev}
-		t.retries[id] = r
+		t.retry(id, r)
 	} else {
 		r.wait = min(2*r.wait, MaxRetry)
 	}
@@ -288,7 +260,7 @@ func (t *target) retriesDue(now time.Duration, im *cluster.Image) []state {
 		}
 		part := im.Partition(id)
 		if part == nil || !slices.Contains(part.Replicas, t.id) {
-			delete(t.retries, id)
+			t.settle(id)
 			continue
 		}
 		if _, sent := t.pending[id]; !sent {
@@ -321,7 +293,7 @@ func (p *Pusher) sendHosted(im *cluster.Image, t *target, c *chunk, behind *pb.P
 		if r := t.retries[s.id]; r != nil && rev == 0 {
 			rev = r.rev
 		}
-		t.pending[s.id] = sent{s.p.LeaderEpoch, rev}
+		t.owed.send(s.id, sent{s.p.LeaderEpoch, rev})
 	}
 	p.Stats.Sent += int64(len(hosted))
 	return p.send(im, t, &pb.Command{Body: &pb.Command_LeaderAndIsr{LeaderAndIsr: &pb.LeaderAndIsr{Topics: grouped(hosted)}}, Progress: behind}, out)
