@@ -349,7 +349,7 @@ func (p *Pusher) Take(now time.Duration, ev PushEvent) []PushAction {
 		if t := p.of(ev.Stream); t != nil {
 			t.closed(now)
 			if ev.Err != nil {
-				t.problem = ev.Err.Error()
+				t.problem = Words(ev.Err)
 			}
 		}
 	}
@@ -402,7 +402,7 @@ func (p *Pusher) acked(now time.Duration, t *target, ack *pb.CommandAck) []PushA
 	var out []PushAction
 	switch refusal {
 	case pb.Refusal_REFUSAL_WRONG_BROKER, pb.Refusal_REFUSAL_INCONSISTENT_CLUSTER_ID:
-		return p.stranger(now, t, refusal.String(), out)
+		return p.stranger(now, t, refusalWords(refusal), out)
 	case pb.Refusal_REFUSAL_STALE_BROKER_EPOCH:
 		out = append(out, Reread{t.id})
 	case pb.Refusal_REFUSAL_STALE_CONTROLLER_EPOCH:
@@ -410,7 +410,7 @@ func (p *Pusher) acked(now time.Duration, t *target, ack *pb.CommandAck) []PushA
 		// longer and longer.
 		out = p.heard(t, cluster.Epoch(ack.GetControllerEpoch()), out)
 	}
-	t.problem, t.answers = refusal.String(), true
+	t.problem, t.answers = refusalWords(refusal), true
 	t.restart(now)
 	return out
 }

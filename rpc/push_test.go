@@ -393,7 +393,7 @@ func TestPushRefusals(t *testing.T) {
 				h.acks(1, c.refusal, c.highest)
 				h.acks(1, c.refusal, c.highest)
 				h.wants()
-				if got := h.p.Problems()[1]; got != c.refusal.String() {
+				if got := h.p.Problems()[1]; got != refusalWords(c.refusal) {
 					t.Fatalf("problem %q", got)
 				}
 				for left := wait - time.Millisecond; left > 0; left -= min(left, 4*time.Second) {

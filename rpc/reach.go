@@ -51,7 +51,8 @@ type Contact struct {
 	// ResumePoint is the revision up to which the broker was told everything
 	// and has applied it; 0: no stream is open, or it has yet to begin.
 	ResumePoint store.Rev
-	// Problem is why it gets no commands; empty: it does.
+	// Problem is why it gets no commands, or what it cannot do of what they say;
+	// empty: nothing is wrong.
 	Problem string
 }
 
@@ -60,6 +61,9 @@ func (p *Pusher) Contacts(im *cluster.Image) map[cluster.BrokerID]Contact {
 	out := make(map[cluster.BrokerID]Contact, len(p.order))
 	for _, t := range p.order {
 		c := Contact{Problem: t.problem}
+		if c.Problem == "" {
+			c.Problem = t.stuckInShort(im)
+		}
 		if t.phase == open && t.began {
 			c.ResumePoint = p.resumePoint(im, t)
 		}

@@ -120,7 +120,7 @@ func TestPushToSomebodyElse(t *testing.T) {
 				h.acks(1, refusal, 0)
 				h.wants("hangup 1", "reread 1")
 				h.acks(1, refusal, 0) // of the stream that was hung up
-				if got := h.p.Problems()[1]; got != refusal.String() {
+				if got := h.p.Problems()[1]; got != refusalWords(refusal) {
 					t.Errorf("problem %q", got)
 				}
 				h.after(wait - time.Millisecond)

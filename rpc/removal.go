@@ -276,7 +276,7 @@ func (t *target) stuckBurials(im *cluster.Image) []string {
 	var out []string
 	for _, b := range t.unsent {
 		if ts := im.Tombstones[b.topic]; ts != nil && len(b.due) > 0 && b.message != "" {
-			out = append(out, fmt.Sprintf("broker %d deletion of topic %s: %s", t.id, ts.Record.GetTopic(), b.message))
+			out = append(out, fmt.Sprintf("deletion of topic %s: %s", ts.Record.GetTopic(), b.message))
 		}
 	}
 	return out

@@ -86,7 +86,7 @@ func forward[T any](ctx context.Context, f *forwarder, notController error, call
 	resp, err := call(metadata.AppendToOutgoingContext(ctx, forwarded, "1"), c)
 	if status.Code(err) == codes.Unavailable && ReasonOf(err) == "" {
 		return none, Error(cluster.NotController, infoOf(notController).GetMetadata(),
-			"the active controller at %s can not be reached: %s", endpoint, status.Convert(err).Message())
+			"the active controller at %s can not be reached: %s", endpoint, Words(err))
 	}
 	return resp, err
 }

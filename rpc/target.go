@@ -1,8 +1,6 @@
 package rpc
 
 import (
-	"cmp"
-	"fmt"
 	"slices"
 	"time"
 
@@ -328,42 +326,4 @@ func liveBrokers(im *cluster.Image) *pb.LiveBrokers {
 		})
 	}
 	return live
-}
-
-// Stuck are the partitions of which a broker's last result was a failure, as
-// "broker topic/partition: message": the first ones, at most so many, and how
-// many there are beside them.
-func (p *Pusher) Stuck(im *cluster.Image, most int) (named []string, more int) {
-	type stuck struct {
-		broker cluster.BrokerID
-		id     cluster.PartitionID
-		r      *retry
-	}
-	var first []stuck
-	order := func(a, b stuck) int { return cmp.Or(cmp.Compare(a.broker, b.broker), a.id.Compare(b.id)) }
-	for _, t := range p.targets {
-		for _, of := range []map[cluster.PartitionID]*retry{t.retries, t.offline} {
-			for id, r := range of {
-				s := stuck{t.id, id, r}
-				if more++; len(first) == most && (most == 0 || order(s, first[most-1]) > 0) {
-					continue
-				}
-				i, _ := slices.BinarySearchFunc(first, s, order)
-				first = slices.Insert(first, i, s)
-				first = first[:min(len(first), most)]
-			}
-		}
-		burials := t.stuckBurials(im)
-		named, more = append(named, burials...), more+len(burials)
-	}
-	for _, s := range first {
-		name := s.id.Topic.String()
-		if topic := im.TopicByID(s.id.Topic); topic != nil {
-			name = topic.Name
-		}
-		named = append(named, fmt.Sprintf("broker %d %s/%d: %s", s.broker, name, s.id.Index, s.r.message))
-	}
-	slices.Sort(named)
-	named = named[:min(len(named), most)]
-	return named, more - len(named)
 }

@@ -41,6 +41,25 @@ func TestBrokerList(t *testing.T) {
 	}
 }
 
+// TestBrokerListNamesProblems: also of a broker of which one partition always
+// fails, and in words.
+func TestBrokerListNamesProblems(t *testing.T) {
+	w := newWorld(t, 2, 2)
+	w.broken[1].Store(true)
+	w.topic("t", 1, 2)
+	_, standby := w.roles()
+	problem := func(id int) string {
+		return decode[brokersView](t, cli("broker", "list", "-o", "json", "--server", standby.Endpoint)).Brokers[id].Problem
+	}
+	eventually(t, "the partition that fails is named", func() bool { return problem(1) == "t/0: the handler is broken" })
+	w.broken[1].Store(false)
+	eventually(t, "nothing is wrong any more", func() bool { return problem(1) == "" })
+	w.brokers[0].Kill()
+	eventually(t, "the broker is not reached", func() bool {
+		return problem(0) == "dial broker 0 at "+w.brokers[0].ControlAddress()+": connection refused"
+	})
+}
+
 // TestOfflineReplicas: whichever daemon is asked, replicas whose storage has
 // failed are shown.
 func TestOfflineReplicas(t *testing.T) {

@@ -93,7 +93,7 @@ func exitCode(err error) int {
 // and returns the exit code.
 func report(w io.Writer, cmd *cobra.Command, err error) int {
 	for _, e := range flatten(err) {
-		fmt.Fprintln(w, "Error:", printable(abridged(e.Error())))
+		fmt.Fprintln(w, "Error:", printable(abridged(rpc.Words(e))))
 	}
 	code := exitCode(err)
 	if code == exitUsage {

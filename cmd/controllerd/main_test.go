@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -101,11 +102,14 @@ func decode[T any](t *testing.T, r result) T {
 }
 
 // nop is a handler of a broker without data.
-type nop struct{ failed *atomic.Bool } // its storage
+type nop struct{ failed, broken *atomic.Bool } // its storage, and the handler itself
 
 func (n nop) ApplyPartition(context.Context, broker.PartitionState) error {
 	if n.failed.Load() {
 		return broker.ErrStorage
+	}
+	if n.broken.Load() {
+		return errors.New("the handler is broken")
 	}
 	return nil
 }
@@ -123,6 +127,7 @@ type world struct {
 	daemons []*localcluster.Daemon
 	brokers []*broker.Broker
 	failed  [8]atomic.Bool // the storage of each broker
+	broken  [8]atomic.Bool // the handler of each broker
 }
 
 // quietly drops what daemons and brokers log.
@@ -146,7 +151,7 @@ func newWorld(t *testing.T, daemons, brokers int) *world {
 	for i := range brokers {
 		b, err := broker.Start(context.Background(), broker.Config{
 			ID: cluster.BrokerID(i), NodeUUID: fmt.Sprint("node-", i), Rack: fmt.Sprint("rack-", i), Daemons: w.endpoints(),
-			Handler: nop{&w.failed[i]}, SessionTTL: 4 * time.Second, Logger: quietly,
+			Handler: nop{&w.failed[i], &w.broken[i]}, SessionTTL: 4 * time.Second, Logger: quietly,
 			Endpoints: []broker.Endpoint{{Listener: "client", Address: fmt.Sprint("127.0.0.1:", 9000+i)}},
 		})
 		if err != nil {

@@ -149,10 +149,11 @@ func TestExitCodes(t *testing.T) {
 		{refused(rpc.Error(cluster.ThrottlingQuotaExceeded, nil, "full")), exitFailed, "THROTTLING_QUOTA_EXCEEDED: full"},
 		{refused(status.Error(codes.Unavailable, "EOF")), exitAway, "127.0.0.1:1: EOF"},
 		{refused(status.FromContextError(context.DeadlineExceeded).Err()), exitAway, "no answer from 127.0.0.1:1 in time"},
+		{noAnswer{"127.0.0.1:1", status.Error(codes.Unavailable, "EOF")}, exitAway, "no answer from etcd at 127.0.0.1:1: EOF"},
 		{refused(status.Error(codes.Unimplemented, "unknown method")), exitFailed, "127.0.0.1:1: unknown method"},
 		{unreachable{"127.0.0.1:1", errors.New("connection refused")}, exitAway, "cannot reach 127.0.0.1:1: connection refused"},
 		{fmt.Errorf("listen: %w", os.ErrPermission), exitFailed, "listen: permission denied"},
-		{refused(status.Error(codes.Internal, "two\nlines, \x1b[31mred")), exitFailed, `127.0.0.1:1: two\nlines, \x1b[31mred`},
+		{refused(status.Error(codes.Internal, "two\nlines, \x1b[31mred")), exitFailed, `127.0.0.1:1: two; lines, \x1b[31mred`},
 	} {
 		var stderr bytes.Buffer
 		code := report(&stderr, newRoot(), tt.err)

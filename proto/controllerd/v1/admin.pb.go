@@ -1124,7 +1124,8 @@ type BrokerSummary struct {
 	// The revision up to which it has been told everything and has applied it.
 	// Not set: no stream to it is open, or a standby answered.
 	ResumePoint *int64 `protobuf:"varint,13,opt,name=resume_point,json=resumePoint,proto3,oneof" json:"resume_point,omitempty"`
-	// Why the active cannot push to it. Empty: it can, or a standby answered.
+	// Why the active cannot push to it, or the first partition that it does not
+	// do as it is told. Empty: all is well, or a standby answered.
 	Problem string `protobuf:"bytes,14,opt,name=problem,proto3" json:"problem,omitempty"`
 	// Replicas whose storage has failed. Not set: not known, as no active one
 	// answers.
