@@ -1,8 +1,6 @@
 package cluster
 
 import (
-	"slices"
-
 	"github.com/controllerd/controllerd/store"
 )
 
@@ -14,7 +12,8 @@ type Application struct {
 
 	im    *Image
 	batch store.Batch
-	gone  []string // keys that a list does not name
+	list  *Comparison // with what a list names; nil: it is done
+	gone  []string    // keys that a list does not name
 	next  int      // of the batch's changes
 	ended bool
 }
@@ -25,7 +24,9 @@ func (im *Image) Begin(b store.Batch) *Application {
 	a := &Application{im: im, batch: b}
 	if b.Reset {
 		im.applying, im.Horizon = b.Rev, b.Rev
-		a.gone = im.unlisted(b)
+		if len(im.keys) > 0 {
+			a.list = im.compare(b.Rev, len(b.Changes), func(i int) store.KV { return b.Changes[i].KV })
+		}
 		a.Events = make([]Event, 0, len(b.Changes)*DefaultBlockSize) // most of a list are blocks
 	}
 	return a
@@ -47,6 +48,11 @@ func (a *Application) Next(limit int) bool {
 	im := a.im
 	for limit > 0 && !a.ended {
 		switch {
+		case a.list != nil:
+			if !a.list.Next(limit) {
+				a.list, a.gone = nil, a.list.gone
+			}
+			return true
 		case len(im.walks) > 0:
 			a.Events, limit = im.walk(a.Events, limit)
 		case len(a.gone) > 0:
@@ -68,25 +74,6 @@ func (a *Application) Next(limit int) bool {
 		}
 	}
 	return !a.ended
-}
-
-// unlisted are the keys that a complete list at b.Rev does not name, in order.
-func (im *Image) unlisted(b store.Batch) []string {
-	if len(im.keys) == 0 {
-		return nil
-	}
-	listed := make(map[string]bool, len(b.Changes))
-	for _, c := range b.Changes {
-		listed[c.KV.Key] = true
-	}
-	var gone []string
-	for key, revs := range im.keys {
-		if !listed[key] && revs.mod <= b.Rev {
-			gone = append(gone, key)
-		}
-	}
-	slices.Sort(gone)
-	return gone
 }
 
 // walk is a change of one topic that concerns each of its partitions.

@@ -22,19 +22,34 @@ func (im *Image) KnownBrokers() []BrokerID {
 // count when its topic is complete, in order.
 func (im *Image) HiddenBlocks() []*Block {
 	var out []*Block
-	for _, t := range im.byID {
-		needed := int32(0)
-		if t.topic != nil {
-			needed = blocksFor(max(t.topic.Made(), t.topic.Wanted()), t.topic.BlockSize())
-		}
+	for id := range im.suspects {
+		t := im.byID[id]
 		for n, b := range t.blocks {
-			if n >= needed {
+			if n >= t.counted() {
 				out = append(out, b)
 			}
 		}
 	}
 	slices.SortFunc(out, func(a, b *Block) int { return PartitionID(a.ID).Compare(PartitionID(b.ID)) })
 	return out
+}
+
+// counted is how many blocks the topic's record counts, or will.
+func (t *topicBlocks) counted() int32 {
+	if t.topic == nil {
+		return 0
+	}
+	return blocksFor(max(t.topic.Made(), t.topic.Wanted()), t.topic.BlockSize())
+}
+
+// suspect notes whether a topic may have hidden blocks: few have, and nobody
+// looks through all topics for them.
+func (im *Image) suspect(id TopicID, t *topicBlocks) {
+	if t.above > int64(t.counted()) {
+		im.suspects[id] = struct{}{}
+	} else {
+		delete(im.suspects, id)
+	}
 }
 
 // MissingBlocks is how many blocks of a topic are missing. Those that are

@@ -37,18 +37,24 @@ type Image struct {
 	applying store.Rev // of the change that is being applied
 	maxEpoch Epoch     // the highest seen in any key, ever
 	keys     map[string]keyRevs
+	marks    uint32 // comparisons so far
 	byID     map[TopicID]*topicBlocks
+	suspects map[TopicID]struct{} // that may have hidden blocks
 	hosted   hostIndex
 	counts   counts
 	walks    []walk // what a change of a topic has yet to do
 }
 
-type keyRevs struct{ create, mod store.Rev }
+type keyRevs struct {
+	create, mod store.Rev
+	mark        uint32 // the last comparison that has met it
+}
 
 // topicBlocks are the blocks under one topic id, visible or not.
 type topicBlocks struct {
 	topic  *Topic // nil: no record names the id
 	blocks map[int32]*Block
+	above  int64 // is above the index of every block that was ever there
 }
 
 // NewImage is the image of a cluster of which nothing was seen yet.
@@ -64,6 +70,7 @@ func NewImage(keys Keys) *Image {
 		Faults:     map[string]Fault{},
 		keys:       map[string]keyRevs{},
 		byID:       map[TopicID]*topicBlocks{},
+		suspects:   map[TopicID]struct{}{},
 		hosted:     newHostIndex(),
 		counts:     newCounts(),
 	}
@@ -262,27 +269,6 @@ func (im *Image) Missed(rev store.Rev, found []store.KV, missing []string) []str
 			out = append(out, key)
 		}
 	}
-	return out
-}
-
-// Differences compares the image with a complete list of keys and mod
-// revisions at a revision that the image has reached. It returns the keys that
-// the watch must have missed.
-func (im *Image) Differences(list store.Snapshot) []string {
-	var out []string
-	listed := make(map[string]bool, len(list.KVs))
-	for _, kv := range list.KVs {
-		listed[kv.Key] = true
-		if im.keys[kv.Key].mod < kv.ModRev {
-			out = append(out, kv.Key)
-		}
-	}
-	for key, revs := range im.keys {
-		if !listed[key] && revs.mod <= list.Rev {
-			out = append(out, key)
-		}
-	}
-	slices.Sort(out)
 	return out
 }
 

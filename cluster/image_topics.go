@@ -125,6 +125,7 @@ func (im *Image) topicBlocks(id TopicID) *topicBlocks {
 func (im *Image) forget(id TopicID) {
 	if t := im.byID[id]; t != nil && t.topic == nil && len(t.blocks) == 0 {
 		delete(im.byID, id)
+		delete(im.suspects, id)
 	}
 }
 
@@ -158,7 +159,9 @@ func (im *Image) applyTopic(name string, c store.Change, events []Event) ([]Even
 func (im *Image) showTopic(t *Topic, events []Event) []Event {
 	im.Topics[t.Name] = t
 	im.counts.topic(nil, t)
-	im.topicBlocks(t.ID).topic = t
+	blocks := im.topicBlocks(t.ID)
+	blocks.topic = t
+	im.suspect(t.ID, blocks)
 	return append(events, TopicAdded{t})
 }
 
@@ -167,6 +170,7 @@ func (im *Image) hideTopic(t *Topic, events []Event) []Event {
 	delete(im.Topics, t.Name)
 	im.counts.topic(t, nil)
 	im.byID[t.ID].topic = nil
+	im.suspect(t.ID, im.byID[t.ID])
 	im.forget(t.ID)
 	return append(events, TopicGone{t})
 }
@@ -185,12 +189,14 @@ func (im *Image) changeTopic(old, topic *Topic, events []Event) []Event {
 	im.counts.topic(old, topic)
 	if old.BlockSize() == topic.BlockSize() && old.Made() <= topic.Made() {
 		t.topic = topic
+		im.suspect(topic.ID, t)
 		im.walks = append(im.walks, walk{topic: topic, next: old.Made()})
 		return append(events, TopicChanged{old, topic})
 	}
 	before := make([]*Partition, old.Made())
 	im.Partitions(old, func(id PartitionID, p *Partition) { before[id.Index] = p })
 	t.topic = topic
+	im.suspect(topic.ID, t)
 	events = append(events, TopicChanged{old, topic})
 	for i := range max(old.Made(), topic.Made()) {
 		id := PartitionID{topic.ID, i}
@@ -218,6 +224,8 @@ func (im *Image) applyBlock(id BlockID, c store.Change, events []Event) ([]Event
 		delete(t.blocks, id.Index)
 	} else {
 		t.blocks[id.Index] = block
+		t.above = max(t.above, int64(id.Index)+1)
+		im.suspect(id.Topic, t)
 		for i := range block.partitions {
 			im.maxEpoch = max(im.maxEpoch, block.partitions[i].ControllerEpoch)
 		}

@@ -7,16 +7,20 @@ import (
 	"github.com/controllerd/controllerd/store"
 )
 
-// compare looks whether the watch has missed something, with a list that the
-// image has reached, and heals it.
+// compare looks whether the watch has missed something, in slices, with a list
+// that the image has reached, and heals it.
 func (l *Loop) compare(out []Action) []Action {
 	if l.held != nil && l.im.Rev >= l.held.List.Rev {
-		missed := l.im.Differences(l.held.List)
+		l.comparing, l.compared = l.im.Compare(l.held.List), l.held.List.Rev
+		l.held = nil
+	}
+	if l.comparing != nil && !l.comparing.Next(l.cfg.Slice) {
+		missed := l.comparing.Missed()
 		if len(missed) == 0 && l.active {
-			l.sweeping, l.vouched = l.vouched, l.held.List.Rev
+			l.sweeping, l.vouched = l.vouched, l.compared
 		}
 		out = l.fetch(missed, out)
-		l.held = nil
+		l.comparing = nil
 	}
 	l.fetched = slices.DeleteFunc(l.fetched, func(f Fetched) bool {
 		reached := l.im.Rev >= f.Read.Rev

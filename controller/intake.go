@@ -103,6 +103,9 @@ func (l *Loop) begin(b store.Batch) {
 			delete(l.healing, c.KV.Key)
 		}
 	}
+	if b.Reset {
+		l.comparing = nil // the list tells all that it would
+	}
 	l.intake.batch, l.intake.told, l.intake.forget = l.im.Begin(b), 0, !l.feed.Begun()
 }
 

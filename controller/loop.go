@@ -90,12 +90,14 @@ type Loop struct {
 	// unanswered is when the first write was sent that got no answer since
 	// then; 0 if there is none, or nothing is to be written any more.
 	unanswered time.Duration
-	pause      time.Duration   // nothing is planned before
-	refused    error           // why the store takes no writes
-	stuck      string          // the last write that no rule may make
-	sweep      bool            // the agenda of this term has yet to be checked
-	sweepAt    time.Duration   // not before
-	held       *Listed         // a list that the image has yet to reach
+	pause      time.Duration       // nothing is planned before
+	refused    error               // why the store takes no writes
+	stuck      string              // the last write that no rule may make
+	sweep      bool                // the agenda of this term has yet to be checked
+	sweepAt    time.Duration       // not before
+	held       *Listed             // a list that the image has yet to reach
+	comparing  *cluster.Comparison // with the list at the revision compared; nil: none is under way
+	compared   store.Rev
 	fetched    []Fetched       // reads that the image has yet to reach
 	healing    map[string]bool // the keys that are being read
 	vouched    store.Rev       // of the last list that the image agreed with, at first of the claim
@@ -159,7 +161,7 @@ func (l *Loop) Refused() error { return l.refused }
 
 // Idle reports whether the active has nothing to decide, to write or to push.
 func (l *Loop) Idle() bool {
-	return l.active && !l.Backlog() && !l.machine.Reviewing() && l.plan == nil && l.machine.Agenda() == 0 && len(l.requests) == 0 && l.pusher.Pending() == 0 && !l.choresDue()
+	return l.active && !l.Backlog() && !l.machine.Reviewing() && l.comparing == nil && l.plan == nil && l.machine.Agenda() == 0 && len(l.requests) == 0 && l.pusher.Pending() == 0 && !l.choresDue()
 }
 
 // Sweep makes the agenda anew from the image, and returns by how many
@@ -271,7 +273,7 @@ func (l *Loop) pushSlice(out []Action) []Action {
 // Unfinished reports whether the last Step left work for the next one, which
 // should follow as soon as its actions are under way.
 func (l *Loop) Unfinished() bool {
-	return l.Backlog() || l.machine.Reviewing() || l.active && (l.urgent || l.pusher.More() || l.machine.Checking())
+	return l.Backlog() || l.machine.Reviewing() || l.comparing != nil || l.active && (l.urgent || l.pusher.More() || l.machine.Checking())
 }
 
 func (l *Loop) take(now election.Now, ev Event, out []Action) []Action {

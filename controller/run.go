@@ -228,13 +228,13 @@ func (c *Controller) own(ctx, killed, inner context.Context) {
 		begun := time.Now()
 		now := election.Now{Mono: election.Clock(), WallMs: begun.UnixMilli()}
 		actions := c.loop.Step(now, events...)
-		c.took(time.Since(begun))
 		c.quiet.Store(int64(c.loop.Quiet()))
 		for _, a := range actions {
 			c.do(inner, a)
 		}
 		more := c.notify()
 		c.logProblems(now.Mono)
+		c.took(time.Since(begun))
 		if c.loop.Done() {
 			return
 		}
