@@ -14,7 +14,7 @@ type Application struct {
 	batch store.Batch
 	list  *Comparison // with what a list names; nil: it is done
 	gone  []string    // keys that a list does not name
-	next  int      // of the batch's changes
+	next  int         // of the batch's changes
 	ended bool
 }
 
