@@ -72,26 +72,20 @@ func (ws workers) admit(d *fencing.Decision, from *outbox) (start bool) {
 }
 
 // stop hands over the end of a replica that no stream has asked for.
-func (ws workers) stop(s PartitionState) (start bool) {
-	w := ws[s.Partition]
-	start = w == nil
-	if start {
-		w = &worker{}
-		ws[s.Partition] = w
-	}
-	w.hand(task{state: s, apply: true})
-	return start
-}
+func (ws workers) stop(s PartitionState) (start bool) { return ws.hand(task{state: s, apply: true}) }
 
 // adopt hands over a newer ISR of a leader epoch that was applied.
-func (ws workers) adopt(s PartitionState) (start bool) {
-	w := ws[s.Partition]
-	start = w == nil
-	if start {
+func (ws workers) adopt(s PartitionState) (start bool) { return ws.hand(task{state: s}) }
+
+// hand gives a task that no stream waits for to the worker of its partition,
+// and reports whether that is to be started.
+func (ws workers) hand(t task) (start bool) {
+	w := ws[t.state.Partition]
+	if start = w == nil; start {
 		w = &worker{}
-		ws[s.Partition] = w
+		ws[t.state.Partition] = w
 	}
-	w.hand(task{state: s})
+	w.hand(t)
 	return start
 }
 
