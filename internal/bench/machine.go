@@ -15,13 +15,27 @@ import (
 
 // machine describes where and when the figures were taken.
 func machine(ctx context.Context, root string) string {
-	commit, err := exec.CommandContext(ctx, "git", "-C", root, "describe", "--always", "--dirty").Output()
-	if err != nil {
-		commit = []byte("unknown")
-	}
+	commit := commit(ctx, root)
 	return fmt.Sprintf("%s · %s, %d cores · %s %s · %s · etcd %s, one member · commit %s · load average %s before",
 		time.Now().UTC().Format(time.DateOnly), cpuModel(), runtime.NumCPU(), runtime.GOOS, kernel(),
-		runtime.Version(), version.Version, strings.TrimSpace(string(commit)), load())
+		runtime.Version(), version.Version, commit, load())
+}
+
+// commit is what was measured. The report itself, which is written row by row,
+// makes it no other.
+func commit(ctx context.Context, root string) string {
+	git := func(args ...string) (string, error) {
+		out, err := exec.CommandContext(ctx, "git", append([]string{"-C", root}, args...)...).Output()
+		return strings.TrimSpace(string(out)), err
+	}
+	id, err := git("describe", "--always")
+	if err != nil {
+		return "unknown"
+	}
+	if changed, err := git("status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)docs/BENCHMARKS.md"); err != nil || changed != "" {
+		id += "-dirty"
+	}
+	return id
 }
 
 func cpuModel() string {
