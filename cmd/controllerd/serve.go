@@ -17,6 +17,7 @@ import (
 
 	"github.com/controllerd/controllerd/controller"
 	"github.com/controllerd/controllerd/election"
+	"github.com/controllerd/controllerd/internal/hook"
 	"github.com/controllerd/controllerd/rpc"
 	"github.com/controllerd/controllerd/store"
 	"github.com/controllerd/controllerd/store/etcdstore"
@@ -32,6 +33,7 @@ type serveConfig struct {
 	leaseTTL  time.Duration
 	election  election.Strategy
 	limits    controller.Limits
+	onChange  hook.Target
 }
 
 func newServe() *cobra.Command {
@@ -72,6 +74,7 @@ func (cfg *serveConfig) addFlags(f *pflag.FlagSet) {
 	f.TextVar(&cfg.election, "election", election.Race, "`strategy` by which an empty seat is taken: race (whoever comes first) or queue (whoever has waited longest); the same for all daemons of a cluster")
 	f.DurationVar(&cfg.leaseTTL, "lease-ttl", controller.DefaultLeaseTTL, "how long the seat outlives a silent daemon, at least 2s")
 	addLimitFlags(f, &cfg.limits)
+	f.Var(&cfg.onChange, "on-controller-change", "command to run, or http(s) URL to post to, once in each term of this daemon; it is told epoch, id and how the term before ended in its environment (CONTROLLERD_EPOCH, ...) or as JSON")
 }
 
 // addLimitFlags gives a command the flags for what may be created.
@@ -124,7 +127,7 @@ func serve(ctx context.Context, cfg serveConfig, stderr io.Writer) error {
 			os.Exit(0)
 		})
 	})
-	return runDaemon(ctx, daemon, listener, log)
+	return runDaemon(ctx, daemon, listener, hook.NewRunner(cfg.onChange, log), log)
 }
 
 // faults is all that is wrong with the configuration, beside what settle has
@@ -176,16 +179,18 @@ func (cfg serveConfig) controller(s store.Store, listen string) controller.Confi
 
 // runDaemon runs a daemon and its services. The listener closes last, so that
 // callers hear who follows for as long as possible.
-func runDaemon(ctx context.Context, daemon *controller.Controller, listener net.Listener, log *slog.Logger) error {
+func runDaemon(ctx context.Context, daemon *controller.Controller, listener net.Listener, hooks *hook.Runner, log *slog.Logger) error {
 	server := rpc.NewServer(daemon, log, nil)
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServing()
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(serving, listener) }()
 	go sayWaiting(ctx, daemon, log)
+	go tellTerms(ctx, daemon, hooks)
 	daemon.Run(ctx)
 	stopServing()
 	err := <-served
+	hooks.Wait()
 	log.Info("stopped")
 	return err
 }
