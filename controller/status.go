@@ -36,6 +36,9 @@ func (l *Loop) View() rpc.View {
 			"replicas_went_offline": push.WentOffline, "replicas_found_stray": push.Strays,
 		},
 	}
+	if m, held := l.candidate.Margin(l.now); held {
+		v.Lease = &rpc.Lease{TTL: m.TTL, Margin: m.Least, Usual: m.Usual}
+	}
 	if l.active {
 		v.Claim, v.Pending, v.Pusher = l.claim, l.pusher.Pending(), l.pusher
 		v.Contacts = func() map[cluster.BrokerID]rpc.Contact { return l.pusher.Contacts(l.im) }

@@ -155,6 +155,7 @@ func (d *draft) begin(r rpc.CreateTopics, t *pb.NewTopic, c *creation, result *p
 		result.Partitions, result.ReplicationFactor = m.Record.GetPartitionsMade(), m.Record.GetReplicationFactor()
 		return
 	}
+	m.Record.CreateReason = r.GetReason()
 	d.promised += int(m.Record.GetPartitionsMade())
 	c.making, c.made = m, 0
 }

@@ -96,6 +96,7 @@ type Candidate struct {
 	doubtful   bool          // the last lease was given up in doubt, and no read was answered since
 	wake       time.Duration
 	proven     time.Duration // when the store and the watch last proved to be there
+	margins    margins
 }
 
 // claimAnswer is the answer to a claim that the image has yet to show.
@@ -168,6 +169,7 @@ func (c *Candidate) Wake() time.Duration { return c.wake }
 // sent, now if there is none.
 func (c *Candidate) Step(now Now, im *cluster.Image, oldestWrite time.Duration, ev Event) []Action {
 	var out []Action
+	c.noteMargin(now.Mono)
 	if ev != nil {
 		out = c.take(now, im, ev)
 	}

@@ -42,8 +42,11 @@ func (k *Keeper) Deadline() time.Duration { return k.renewed + k.ttl }
 // can expire, and at the latest a TTL after something last proved that the
 // holder sees what happens. Renewals that pass do not help one who is blind.
 func (k *Keeper) Quiet() time.Duration {
-	return min(k.Deadline()-max(k.ttl/5, MinQuiet), k.proven+k.ttl)
+	return min(k.Deadline()-quietTime(k.ttl), k.proven+k.ttl)
 }
+
+// quietTime is how long before its end a lease is not acted on any more.
+func quietTime(ttl time.Duration) time.Duration { return max(ttl/5, MinQuiet) }
 
 // Hung reports whether a write has been unanswered for a whole TTL.
 func (k *Keeper) Hung(now, oldestWrite time.Duration) bool { return now-oldestWrite >= k.ttl }

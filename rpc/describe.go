@@ -76,7 +76,11 @@ func describeTopic(v View, r *pb.DescribeTopicRequest) (*pb.DescribeTopicRespons
 	case r.GetFromPartition() < 0:
 		return nil, Error(cluster.InvalidRequest, nil, "partition %d is negative", r.GetFromPartition())
 	}
-	resp := &pb.DescribeTopicResponse{Topic: summary(im, t), Config: t.Record.GetConfig(), NextPartition: -1, Revision: int64(im.Rev)}
+	resp := &pb.DescribeTopicResponse{
+		Topic: summary(im, t), Config: t.Record.GetConfig(), NextPartition: -1, Revision: int64(im.Rev), FromActive: v.Active,
+		PartitionsWanted: t.Wanted(), CreatedMs: t.Record.GetCreatedMs(),
+		CreateReason: t.Record.GetCreateReason(), DeleteReason: t.Record.GetDeleteReason(),
+	}
 	end := min(int64(r.GetFromPartition())+int64(size), int64(t.Made()))
 	for i := r.GetFromPartition(); int64(i) < end; i++ {
 		id := cluster.PartitionID{Topic: t.ID, Index: i}
@@ -89,6 +93,7 @@ func describeTopic(v View, r *pb.DescribeTopicRequest) (*pb.DescribeTopicRespons
 			resp.Unknown = append(resp.Unknown, i)
 		}
 	}
+	resp.Unconfirmed = v.unconfirmed(t.ID, resp.GetPartitions())
 	if end < int64(t.Made()) {
 		resp.NextPartition = int32(end)
 	}
@@ -144,6 +149,9 @@ func listBrokers(v View) *pb.ListBrokersResponse {
 			s.Problem = c.Problem
 			if v.Pusher != nil {
 				describeReplicas(v.Pusher, id, s)
+				if n, known := v.Pusher.Unconfirmed(b); known {
+					s.Unconfirmed = &n
+				}
 			}
 			if c.ResumePoint != 0 {
 				s.ResumePoint = new(int64(c.ResumePoint))
@@ -169,6 +177,11 @@ func describeController(v View) *pb.DescribeControllerResponse {
 	}
 	if v.Active {
 		resp.Role = "active"
+	}
+	if v.Lease != nil {
+		resp.Lease = &pb.DaemonLease{
+			TtlMs: v.Lease.TTL.Milliseconds(), MarginMs: v.Lease.Margin.Milliseconds(), UsualMarginMs: v.Lease.Usual.Milliseconds(),
+		}
 	}
 	if c := im.Controller; c != nil {
 		resp.ControllerId, resp.ControllerEndpoint = c.Record.GetId(), c.Record.GetEndpoint()

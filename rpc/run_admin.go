@@ -67,7 +67,7 @@ func (s *adminService) CreateTopics(ctx context.Context, r *pb.CreateTopicsReque
 	if len(r.GetTopics()) == 0 {
 		return nil, bad("the request names no topic")
 	}
-	if err := checkTexts(text{"request id", r.GetRequestId()}); err != nil {
+	if err := checkTexts(text{"request id", r.GetRequestId()}, text{"reason", r.GetReason()}); err != nil {
 		return nil, err
 	}
 	resp, err := s.core.Submit(ctx, CreateTopics{r})
@@ -132,6 +132,10 @@ func (s *adminService) DescribeTopic(ctx context.Context, r *pb.DescribeTopicReq
 		})
 }
 
+func (s *adminService) ListTombstones(ctx context.Context, r *pb.ListTombstonesRequest) (*pb.ListTombstonesResponse, error) {
+	return look(ctx, s.core, func(v View) (*pb.ListTombstonesResponse, error) { return listTombstones(v.Image, r) })
+}
+
 // ListBrokers is passed on to the active, which knows more of its streams to
 // brokers. If that does not answer soon, it is answered from the image.
 func (s *adminService) ListBrokers(ctx context.Context, r *pb.ListBrokersRequest) (*pb.ListBrokersResponse, error) {
@@ -149,6 +153,7 @@ func (s *adminService) DescribeController(ctx context.Context, _ *pb.DescribeCon
 	resp, err := lookAtAny(ctx, s.core, func(v View) (*pb.DescribeControllerResponse, error) { return describeController(v), nil })
 	if err == nil {
 		addHeap(resp.Counters)
+		resp.WallMs = time.Now().UnixMilli()
 	}
 	return resp, err
 }

@@ -25,12 +25,22 @@ type View struct {
 	// Problems are sentences about what is wrong, in a stable order.
 	Problems func() []string
 	Counters map[string]int64 // since the process began
+	Lease    *Lease           // nil: it holds none
 	Version  string
 	Pending  int // partition states that brokers have yet to confirm
 	// Contacts are the streams to brokers; nil on a standby.
 	Contacts func() map[cluster.BrokerID]Contact
 	// Pusher knows what brokers say of their replicas. nil: a standby.
 	Pusher *Pusher
+}
+
+// Lease is what hangs on a daemon's lease, and by how much.
+type Lease struct {
+	TTL time.Duration
+	// Margin is the least that was left, in the last minutes, until the holder
+	// would have had to give up; Usual is what is left at least if the store
+	// answers at once.
+	Margin, Usual time.Duration
 }
 
 // Core is the daemon behind the services.

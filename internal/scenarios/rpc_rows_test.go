@@ -280,6 +280,7 @@ func (r *rows) createTopics() {
 		large = append(large, &pb.NewTopic{Name: fmt.Sprint("large-", i), Partitions: 100_000, ReplicationFactor: 1})
 	}
 	topics("above the limit of a request", cluster.PolicyViolation, large...)
+	early("reason", "huge", invalid, func(q *pb.CreateTopicsRequest) { q.Reason = huge })
 	early("request_id", "huge", invalid, func(q *pb.CreateTopicsRequest) { q.RequestId = huge })
 	one("name", "empty", cluster.InvalidTopicException, func(n *pb.NewTopic) { n.Name = "" })
 	one("name", "huge", cluster.InvalidTopicException, func(n *pb.NewTopic) { n.Name = huge })
@@ -364,6 +365,18 @@ func (r *rows) pages() {
 	topic("from_partition", "huge", ok, func(q *pb.DescribeTopicRequest) { q.FromPartition = math.MaxInt32 })
 	topic("page_size", "negative", invalid, func(q *pb.DescribeTopicRequest) { q.PageSize = -1 })
 	topic("page_size", "huge", invalid, func(q *pb.DescribeTopicRequest) { q.PageSize = math.MaxInt32 })
+
+	tombstones := func(path, what, want string, change func(*pb.ListTombstonesRequest)) {
+		add(r, "ListTombstones", path, what, &pb.ListTombstonesRequest{}, change, want, false)
+	}
+	tombstones("page_size", "negative", invalid, func(q *pb.ListTombstonesRequest) { q.PageSize = -1 })
+	tombstones("page_size", "huge", invalid, func(q *pb.ListTombstonesRequest) { q.PageSize = math.MaxInt32 })
+	tombstones("page_token", "unknown", invalid, func(q *pb.ListTombstonesRequest) { q.PageToken = "zz" })
+	tombstones("page_token", "huge", invalid, func(q *pb.ListTombstonesRequest) { q.PageToken = huge })
+	tombstones("topic_ids", "1,001 of them", invalid, func(q *pb.ListTombstonesRequest) { q.TopicIds = make([][]byte, 1001) })
+	tombstones("topic_ids", "short", string(cluster.UnknownTopicID), func(q *pb.ListTombstonesRequest) { q.TopicIds = [][]byte{{1}} })
+	tombstones("topic_ids", "huge", string(cluster.UnknownTopicID), func(q *pb.ListTombstonesRequest) { q.TopicIds = [][]byte{[]byte(huge)} })
+	tombstones("topic_ids", "unknown", ok, func(q *pb.ListTombstonesRequest) { q.TopicIds = [][]byte{make([]byte, 16)} })
 
 	terms := func(path, what, want string, change func(*pb.ListTermsRequest)) {
 		add(r, "ListTerms", path, what, &pb.ListTermsRequest{}, change, want, false)

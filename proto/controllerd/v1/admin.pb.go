@@ -29,7 +29,9 @@ type CreateTopicsRequest struct {
 	// A retry with the same id gets the first answer.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Nothing is created: the results say what would be.
-	ValidateOnly  bool `protobuf:"varint,3,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	ValidateOnly bool `protobuf:"varint,3,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	// Why, at most 1,024 bytes; kept with the topics.
+	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -83,6 +85,13 @@ func (x *CreateTopicsRequest) GetValidateOnly() bool {
 		return x.ValidateOnly
 	}
 	return false
+}
+
+func (x *CreateTopicsRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
 }
 
 type NewTopic struct {
@@ -870,7 +879,19 @@ type DescribeTopicResponse struct {
 	NextPartition int32 `protobuf:"varint,5,opt,name=next_partition,json=nextPartition,proto3" json:"next_partition,omitempty"`
 	Revision      int64 `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`
 	// Replicas of this page whose storage has failed. Only the active one knows.
-	Offline       []*OfflineReplicas `protobuf:"bytes,7,rep,name=offline,proto3" json:"offline,omitempty"`
+	Offline []*OfflineReplicas `protobuf:"bytes,7,rep,name=offline,proto3" json:"offline,omitempty"`
+	// The active answered: what only it knows is there.
+	FromActive bool `protobuf:"varint,8,opt,name=from_active,json=fromActive,proto3" json:"from_active,omitempty"`
+	// Live brokers that have yet to confirm the state of replicas of this page.
+	// Only the active one knows.
+	Unconfirmed []*UnconfirmedReplicas `protobuf:"bytes,9,rep,name=unconfirmed,proto3" json:"unconfirmed,omitempty"`
+	// Partitions that the record wants, made or not.
+	PartitionsWanted int32 `protobuf:"varint,10,opt,name=partitions_wanted,json=partitionsWanted,proto3" json:"partitions_wanted,omitempty"`
+	// When the topic was created, Unix milliseconds, for people only; 0: not known.
+	CreatedMs    int64  `protobuf:"varint,11,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
+	CreateReason string `protobuf:"bytes,12,opt,name=create_reason,json=createReason,proto3" json:"create_reason,omitempty"`
+	// Why it is being deleted.
+	DeleteReason  string `protobuf:"bytes,13,opt,name=delete_reason,json=deleteReason,proto3" json:"delete_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -954,6 +975,318 @@ func (x *DescribeTopicResponse) GetOffline() []*OfflineReplicas {
 	return nil
 }
 
+func (x *DescribeTopicResponse) GetFromActive() bool {
+	if x != nil {
+		return x.FromActive
+	}
+	return false
+}
+
+func (x *DescribeTopicResponse) GetUnconfirmed() []*UnconfirmedReplicas {
+	if x != nil {
+		return x.Unconfirmed
+	}
+	return nil
+}
+
+func (x *DescribeTopicResponse) GetPartitionsWanted() int32 {
+	if x != nil {
+		return x.PartitionsWanted
+	}
+	return 0
+}
+
+func (x *DescribeTopicResponse) GetCreatedMs() int64 {
+	if x != nil {
+		return x.CreatedMs
+	}
+	return 0
+}
+
+func (x *DescribeTopicResponse) GetCreateReason() string {
+	if x != nil {
+		return x.CreateReason
+	}
+	return ""
+}
+
+func (x *DescribeTopicResponse) GetDeleteReason() string {
+	if x != nil {
+		return x.DeleteReason
+	}
+	return ""
+}
+
+type UnconfirmedReplicas struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	BrokerId      int32                  `protobuf:"varint,1,opt,name=broker_id,json=brokerId,proto3" json:"broker_id,omitempty"`
+	Replicas      int32                  `protobuf:"varint,2,opt,name=replicas,proto3" json:"replicas,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnconfirmedReplicas) Reset() {
+	*x = UnconfirmedReplicas{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnconfirmedReplicas) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnconfirmedReplicas) ProtoMessage() {}
+
+func (x *UnconfirmedReplicas) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnconfirmedReplicas.ProtoReflect.Descriptor instead.
+func (*UnconfirmedReplicas) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *UnconfirmedReplicas) GetBrokerId() int32 {
+	if x != nil {
+		return x.BrokerId
+	}
+	return 0
+}
+
+func (x *UnconfirmedReplicas) GetReplicas() int32 {
+	if x != nil {
+		return x.Replicas
+	}
+	return 0
+}
+
+type ListTombstonesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 1,000; 0 means 1,000.
+	PageSize  int32  `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only those of these topics, at most 1,000.
+	TopicIds      [][]byte `protobuf:"bytes,3,rep,name=topic_ids,json=topicIds,proto3" json:"topic_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTombstonesRequest) Reset() {
+	*x = ListTombstonesRequest{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTombstonesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTombstonesRequest) ProtoMessage() {}
+
+func (x *ListTombstonesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTombstonesRequest.ProtoReflect.Descriptor instead.
+func (*ListTombstonesRequest) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ListTombstonesRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListTombstonesRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListTombstonesRequest) GetTopicIds() [][]byte {
+	if x != nil {
+		return x.TopicIds
+	}
+	return nil
+}
+
+type ListTombstonesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In order of topic id.
+	Tombstones    []*TombstoneSummary `protobuf:"bytes,1,rep,name=tombstones,proto3" json:"tombstones,omitempty"`
+	NextPageToken string              `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	Revision      int64               `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTombstonesResponse) Reset() {
+	*x = ListTombstonesResponse{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTombstonesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTombstonesResponse) ProtoMessage() {}
+
+func (x *ListTombstonesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTombstonesResponse.ProtoReflect.Descriptor instead.
+func (*ListTombstonesResponse) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ListTombstonesResponse) GetTombstones() []*TombstoneSummary {
+	if x != nil {
+		return x.Tombstones
+	}
+	return nil
+}
+
+func (x *ListTombstonesResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *ListTombstonesResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+type TombstoneSummary struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	TopicId    []byte                 `protobuf:"bytes,1,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
+	Topic      string                 `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
+	Partitions int32                  `protobuf:"varint,3,opt,name=partitions,proto3" json:"partitions,omitempty"`
+	// Who has yet to confirm that it holds no replica, in order.
+	Brokers []int32 `protobuf:"varint,4,rep,packed,name=brokers,proto3" json:"brokers,omitempty"`
+	Reason  string  `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Unix milliseconds, for people only.
+	DeletedMs int64 `protobuf:"varint,6,opt,name=deleted_ms,json=deletedMs,proto3" json:"deleted_ms,omitempty"`
+	// The epoch of the term that deleted it.
+	ControllerEpoch int64 `protobuf:"varint,7,opt,name=controller_epoch,json=controllerEpoch,proto3" json:"controller_epoch,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *TombstoneSummary) Reset() {
+	*x = TombstoneSummary{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TombstoneSummary) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TombstoneSummary) ProtoMessage() {}
+
+func (x *TombstoneSummary) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TombstoneSummary.ProtoReflect.Descriptor instead.
+func (*TombstoneSummary) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *TombstoneSummary) GetTopicId() []byte {
+	if x != nil {
+		return x.TopicId
+	}
+	return nil
+}
+
+func (x *TombstoneSummary) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *TombstoneSummary) GetPartitions() int32 {
+	if x != nil {
+		return x.Partitions
+	}
+	return 0
+}
+
+func (x *TombstoneSummary) GetBrokers() []int32 {
+	if x != nil {
+		return x.Brokers
+	}
+	return nil
+}
+
+func (x *TombstoneSummary) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *TombstoneSummary) GetDeletedMs() int64 {
+	if x != nil {
+		return x.DeletedMs
+	}
+	return 0
+}
+
+func (x *TombstoneSummary) GetControllerEpoch() int64 {
+	if x != nil {
+		return x.ControllerEpoch
+	}
+	return 0
+}
+
 type OfflineReplicas struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Partition     int32                  `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
@@ -964,7 +1297,7 @@ type OfflineReplicas struct {
 
 func (x *OfflineReplicas) Reset() {
 	*x = OfflineReplicas{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[14]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -976,7 +1309,7 @@ func (x *OfflineReplicas) String() string {
 func (*OfflineReplicas) ProtoMessage() {}
 
 func (x *OfflineReplicas) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[14]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -989,7 +1322,7 @@ func (x *OfflineReplicas) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfflineReplicas.ProtoReflect.Descriptor instead.
 func (*OfflineReplicas) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *OfflineReplicas) GetPartition() int32 {
@@ -1014,7 +1347,7 @@ type ListBrokersRequest struct {
 
 func (x *ListBrokersRequest) Reset() {
 	*x = ListBrokersRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[15]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1026,7 +1359,7 @@ func (x *ListBrokersRequest) String() string {
 func (*ListBrokersRequest) ProtoMessage() {}
 
 func (x *ListBrokersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[15]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1039,7 +1372,7 @@ func (x *ListBrokersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBrokersRequest.ProtoReflect.Descriptor instead.
 func (*ListBrokersRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 type ListBrokersResponse struct {
@@ -1054,7 +1387,7 @@ type ListBrokersResponse struct {
 
 func (x *ListBrokersResponse) Reset() {
 	*x = ListBrokersResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[16]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1066,7 +1399,7 @@ func (x *ListBrokersResponse) String() string {
 func (*ListBrokersResponse) ProtoMessage() {}
 
 func (x *ListBrokersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[16]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1079,7 +1412,7 @@ func (x *ListBrokersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBrokersResponse.ProtoReflect.Descriptor instead.
 func (*ListBrokersResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListBrokersResponse) GetBrokers() []*BrokerSummary {
@@ -1134,13 +1467,16 @@ type BrokerSummary struct {
 	Strays []*TopicReplicas `protobuf:"bytes,16,rep,name=strays,proto3" json:"strays,omitempty"`
 	// All of them. Not set: not known.
 	StrayReplicas *int32 `protobuf:"varint,17,opt,name=stray_replicas,json=strayReplicas,proto3,oneof" json:"stray_replicas,omitempty"`
+	// How many partition states it was told, or is to be told, and has yet to
+	// confirm. Not set: no stream to it is open, or a standby answered.
+	Unconfirmed   *int64 `protobuf:"varint,18,opt,name=unconfirmed,proto3,oneof" json:"unconfirmed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BrokerSummary) Reset() {
 	*x = BrokerSummary{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[17]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1152,7 +1488,7 @@ func (x *BrokerSummary) String() string {
 func (*BrokerSummary) ProtoMessage() {}
 
 func (x *BrokerSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[17]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1165,7 +1501,7 @@ func (x *BrokerSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrokerSummary.ProtoReflect.Descriptor instead.
 func (*BrokerSummary) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *BrokerSummary) GetId() int32 {
@@ -1287,6 +1623,13 @@ func (x *BrokerSummary) GetStrayReplicas() int32 {
 	return 0
 }
 
+func (x *BrokerSummary) GetUnconfirmed() int64 {
+	if x != nil && x.Unconfirmed != nil {
+		return *x.Unconfirmed
+	}
+	return 0
+}
+
 type DescribeControllerRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1295,7 +1638,7 @@ type DescribeControllerRequest struct {
 
 func (x *DescribeControllerRequest) Reset() {
 	*x = DescribeControllerRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[18]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1307,7 +1650,7 @@ func (x *DescribeControllerRequest) String() string {
 func (*DescribeControllerRequest) ProtoMessage() {}
 
 func (x *DescribeControllerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[18]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1320,7 +1663,7 @@ func (x *DescribeControllerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeControllerRequest.ProtoReflect.Descriptor instead.
 func (*DescribeControllerRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 type DescribeControllerResponse struct {
@@ -1347,13 +1690,17 @@ type DescribeControllerResponse struct {
 	Counters map[string]int64 `protobuf:"bytes,16,rep,name=counters,proto3" json:"counters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	// Live brokers that are marked as unreachable, in order.
 	UnreachableBrokers []int32 `protobuf:"varint,17,rep,packed,name=unreachable_brokers,json=unreachableBrokers,proto3" json:"unreachable_brokers,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// The daemon's clock when it answered, Unix milliseconds.
+	WallMs int64 `protobuf:"varint,18,opt,name=wall_ms,json=wallMs,proto3" json:"wall_ms,omitempty"`
+	// Not set: it holds no lease.
+	Lease         *DaemonLease `protobuf:"bytes,19,opt,name=lease,proto3" json:"lease,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DescribeControllerResponse) Reset() {
 	*x = DescribeControllerResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[19]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1365,7 +1712,7 @@ func (x *DescribeControllerResponse) String() string {
 func (*DescribeControllerResponse) ProtoMessage() {}
 
 func (x *DescribeControllerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[19]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1378,7 +1725,7 @@ func (x *DescribeControllerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeControllerResponse.ProtoReflect.Descriptor instead.
 func (*DescribeControllerResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DescribeControllerResponse) GetId() string {
@@ -1500,6 +1847,85 @@ func (x *DescribeControllerResponse) GetUnreachableBrokers() []int32 {
 	return nil
 }
 
+func (x *DescribeControllerResponse) GetWallMs() int64 {
+	if x != nil {
+		return x.WallMs
+	}
+	return 0
+}
+
+func (x *DescribeControllerResponse) GetLease() *DaemonLease {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+// The lease of a daemon: the seat and its place among the candidates hang on
+// it.
+type DaemonLease struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	TtlMs int64                  `protobuf:"varint,1,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	// How much time was left, when it was least within the last ten minutes, until
+	// it would have had to give everything up. 0 or less: it had to.
+	MarginMs int64 `protobuf:"varint,2,opt,name=margin_ms,json=marginMs,proto3" json:"margin_ms,omitempty"`
+	// How much is left at least if etcd answers at once.
+	UsualMarginMs int64 `protobuf:"varint,3,opt,name=usual_margin_ms,json=usualMarginMs,proto3" json:"usual_margin_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DaemonLease) Reset() {
+	*x = DaemonLease{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DaemonLease) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DaemonLease) ProtoMessage() {}
+
+func (x *DaemonLease) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DaemonLease.ProtoReflect.Descriptor instead.
+func (*DaemonLease) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *DaemonLease) GetTtlMs() int64 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
+}
+
+func (x *DaemonLease) GetMarginMs() int64 {
+	if x != nil {
+		return x.MarginMs
+	}
+	return 0
+}
+
+func (x *DaemonLease) GetUsualMarginMs() int64 {
+	if x != nil {
+		return x.UsualMarginMs
+	}
+	return 0
+}
+
 type ListControllersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1508,7 +1934,7 @@ type ListControllersRequest struct {
 
 func (x *ListControllersRequest) Reset() {
 	*x = ListControllersRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[20]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1520,7 +1946,7 @@ func (x *ListControllersRequest) String() string {
 func (*ListControllersRequest) ProtoMessage() {}
 
 func (x *ListControllersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[20]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1533,7 +1959,7 @@ func (x *ListControllersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListControllersRequest.ProtoReflect.Descriptor instead.
 func (*ListControllersRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 type ListControllersResponse struct {
@@ -1546,7 +1972,7 @@ type ListControllersResponse struct {
 
 func (x *ListControllersResponse) Reset() {
 	*x = ListControllersResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[21]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1558,7 +1984,7 @@ func (x *ListControllersResponse) String() string {
 func (*ListControllersResponse) ProtoMessage() {}
 
 func (x *ListControllersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[21]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1571,7 +1997,7 @@ func (x *ListControllersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListControllersResponse.ProtoReflect.Descriptor instead.
 func (*ListControllersResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListControllersResponse) GetControllers() []*ControllerSummary {
@@ -1602,7 +2028,7 @@ type ControllerSummary struct {
 
 func (x *ControllerSummary) Reset() {
 	*x = ControllerSummary{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[22]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1614,7 +2040,7 @@ func (x *ControllerSummary) String() string {
 func (*ControllerSummary) ProtoMessage() {}
 
 func (x *ControllerSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[22]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1627,7 +2053,7 @@ func (x *ControllerSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControllerSummary.ProtoReflect.Descriptor instead.
 func (*ControllerSummary) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ControllerSummary) GetId() string {
@@ -1682,7 +2108,7 @@ type ListTermsRequest struct {
 
 func (x *ListTermsRequest) Reset() {
 	*x = ListTermsRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[23]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1694,7 +2120,7 @@ func (x *ListTermsRequest) String() string {
 func (*ListTermsRequest) ProtoMessage() {}
 
 func (x *ListTermsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[23]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1707,7 +2133,7 @@ func (x *ListTermsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTermsRequest.ProtoReflect.Descriptor instead.
 func (*ListTermsRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListTermsRequest) GetLimit() int32 {
@@ -1728,7 +2154,7 @@ type ListTermsResponse struct {
 
 func (x *ListTermsResponse) Reset() {
 	*x = ListTermsResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[24]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1740,7 +2166,7 @@ func (x *ListTermsResponse) String() string {
 func (*ListTermsResponse) ProtoMessage() {}
 
 func (x *ListTermsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[24]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1753,7 +2179,7 @@ func (x *ListTermsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTermsResponse.ProtoReflect.Descriptor instead.
 func (*ListTermsResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListTermsResponse) GetTerms() []*TermRecord {
@@ -1779,7 +2205,7 @@ type ResignControllerRequest struct {
 
 func (x *ResignControllerRequest) Reset() {
 	*x = ResignControllerRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[25]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1791,7 +2217,7 @@ func (x *ResignControllerRequest) String() string {
 func (*ResignControllerRequest) ProtoMessage() {}
 
 func (x *ResignControllerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[25]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1804,7 +2230,7 @@ func (x *ResignControllerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResignControllerRequest.ProtoReflect.Descriptor instead.
 func (*ResignControllerRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ResignControllerRequest) GetReason() string {
@@ -1824,7 +2250,7 @@ type ResignControllerResponse struct {
 
 func (x *ResignControllerResponse) Reset() {
 	*x = ResignControllerResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[26]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1836,7 +2262,7 @@ func (x *ResignControllerResponse) String() string {
 func (*ResignControllerResponse) ProtoMessage() {}
 
 func (x *ResignControllerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[26]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1849,7 +2275,7 @@ func (x *ResignControllerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResignControllerResponse.ProtoReflect.Descriptor instead.
 func (*ResignControllerResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ResignControllerResponse) GetEpoch() int64 {
@@ -1870,7 +2296,7 @@ type TransferControllerRequest struct {
 
 func (x *TransferControllerRequest) Reset() {
 	*x = TransferControllerRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[27]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1882,7 +2308,7 @@ func (x *TransferControllerRequest) String() string {
 func (*TransferControllerRequest) ProtoMessage() {}
 
 func (x *TransferControllerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[27]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1895,7 +2321,7 @@ func (x *TransferControllerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferControllerRequest.ProtoReflect.Descriptor instead.
 func (*TransferControllerRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TransferControllerRequest) GetSuccessor() string {
@@ -1922,7 +2348,7 @@ type TransferControllerResponse struct {
 
 func (x *TransferControllerResponse) Reset() {
 	*x = TransferControllerResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[28]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1934,7 +2360,7 @@ func (x *TransferControllerResponse) String() string {
 func (*TransferControllerResponse) ProtoMessage() {}
 
 func (x *TransferControllerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[28]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1947,7 +2373,7 @@ func (x *TransferControllerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferControllerResponse.ProtoReflect.Descriptor instead.
 func (*TransferControllerResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TransferControllerResponse) GetEpoch() int64 {
@@ -1961,12 +2387,13 @@ var File_controllerd_v1_admin_proto protoreflect.FileDescriptor
 
 const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x1acontrollerd/v1/admin.proto\x12\x0econtrollerd.v1\x1a\x1ccontrollerd/v1/command.proto\x1a\x1bcontrollerd/v1/record.proto\"\x8b\x01\n" +
+	"\x1acontrollerd/v1/admin.proto\x12\x0econtrollerd.v1\x1a\x1ccontrollerd/v1/command.proto\x1a\x1bcontrollerd/v1/record.proto\"\xa3\x01\n" +
 	"\x13CreateTopicsRequest\x120\n" +
 	"\x06topics\x18\x01 \x03(\v2\x18.controllerd.v1.NewTopicR\x06topics\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x02 \x01(\tR\trequestId\x12#\n" +
-	"\rvalidate_only\x18\x03 \x01(\bR\fvalidateOnly\"\xca\x02\n" +
+	"\rvalidate_only\x18\x03 \x01(\bR\fvalidateOnly\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xca\x02\n" +
 	"\bNewTopic\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
@@ -2030,7 +2457,7 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\x14DescribeTopicRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x0efrom_partition\x18\x02 \x01(\x05R\rfromPartition\x12\x1b\n" +
-	"\tpage_size\x18\x03 \x01(\x05R\bpageSize\"\xaa\x03\n" +
+	"\tpage_size\x18\x03 \x01(\x05R\bpageSize\"\xa8\x05\n" +
 	"\x15DescribeTopicResponse\x122\n" +
 	"\x05topic\x18\x01 \x01(\v2\x1c.controllerd.v1.TopicSummaryR\x05topic\x12?\n" +
 	"\n" +
@@ -2040,10 +2467,44 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\aunknown\x18\x04 \x03(\x05R\aunknown\x12%\n" +
 	"\x0enext_partition\x18\x05 \x01(\x05R\rnextPartition\x12\x1a\n" +
 	"\brevision\x18\x06 \x01(\x03R\brevision\x129\n" +
-	"\aoffline\x18\a \x03(\v2\x1f.controllerd.v1.OfflineReplicasR\aoffline\x1a9\n" +
+	"\aoffline\x18\a \x03(\v2\x1f.controllerd.v1.OfflineReplicasR\aoffline\x12\x1f\n" +
+	"\vfrom_active\x18\b \x01(\bR\n" +
+	"fromActive\x12E\n" +
+	"\vunconfirmed\x18\t \x03(\v2#.controllerd.v1.UnconfirmedReplicasR\vunconfirmed\x12+\n" +
+	"\x11partitions_wanted\x18\n" +
+	" \x01(\x05R\x10partitionsWanted\x12\x1d\n" +
+	"\n" +
+	"created_ms\x18\v \x01(\x03R\tcreatedMs\x12#\n" +
+	"\rcreate_reason\x18\f \x01(\tR\fcreateReason\x12#\n" +
+	"\rdelete_reason\x18\r \x01(\tR\fdeleteReason\x1a9\n" +
 	"\vConfigEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"I\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"N\n" +
+	"\x13UnconfirmedReplicas\x12\x1b\n" +
+	"\tbroker_id\x18\x01 \x01(\x05R\bbrokerId\x12\x1a\n" +
+	"\breplicas\x18\x02 \x01(\x05R\breplicas\"p\n" +
+	"\x15ListTombstonesRequest\x12\x1b\n" +
+	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\x12\x1b\n" +
+	"\ttopic_ids\x18\x03 \x03(\fR\btopicIds\"\x9e\x01\n" +
+	"\x16ListTombstonesResponse\x12@\n" +
+	"\n" +
+	"tombstones\x18\x01 \x03(\v2 .controllerd.v1.TombstoneSummaryR\n" +
+	"tombstones\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\"\xdf\x01\n" +
+	"\x10TombstoneSummary\x12\x19\n" +
+	"\btopic_id\x18\x01 \x01(\fR\atopicId\x12\x14\n" +
+	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x1e\n" +
+	"\n" +
+	"partitions\x18\x03 \x01(\x05R\n" +
+	"partitions\x12\x18\n" +
+	"\abrokers\x18\x04 \x03(\x05R\abrokers\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x1d\n" +
+	"\n" +
+	"deleted_ms\x18\x06 \x01(\x03R\tdeletedMs\x12)\n" +
+	"\x10controller_epoch\x18\a \x01(\x03R\x0fcontrollerEpoch\"I\n" +
 	"\x0fOfflineReplicas\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x18\n" +
 	"\abrokers\x18\x02 \x03(\x05R\abrokers\"\x14\n" +
@@ -2052,7 +2513,7 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\abrokers\x18\x01 \x03(\v2\x1d.controllerd.v1.BrokerSummaryR\abrokers\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x1f\n" +
 	"\vfrom_active\x18\x03 \x01(\bR\n" +
-	"fromActive\"\xa6\x05\n" +
+	"fromActive\"\xdd\x05\n" +
 	"\rBrokerSummary\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12!\n" +
 	"\fbroker_epoch\x18\x02 \x01(\x03R\vbrokerEpoch\x12\x12\n" +
@@ -2071,11 +2532,13 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\aproblem\x18\x0e \x01(\tR\aproblem\x12.\n" +
 	"\x10offline_replicas\x18\x0f \x01(\x05H\x01R\x0fofflineReplicas\x88\x01\x01\x125\n" +
 	"\x06strays\x18\x10 \x03(\v2\x1d.controllerd.v1.TopicReplicasR\x06strays\x12*\n" +
-	"\x0estray_replicas\x18\x11 \x01(\x05H\x02R\rstrayReplicas\x88\x01\x01B\x0f\n" +
+	"\x0estray_replicas\x18\x11 \x01(\x05H\x02R\rstrayReplicas\x88\x01\x01\x12%\n" +
+	"\vunconfirmed\x18\x12 \x01(\x03H\x03R\vunconfirmed\x88\x01\x01B\x0f\n" +
 	"\r_resume_pointB\x13\n" +
 	"\x11_offline_replicasB\x11\n" +
-	"\x0f_stray_replicas\"\x1b\n" +
-	"\x19DescribeControllerRequest\"\xd5\x05\n" +
+	"\x0f_stray_replicasB\x0e\n" +
+	"\f_unconfirmed\"\x1b\n" +
+	"\x19DescribeControllerRequest\"\xa1\x06\n" +
 	"\x1aDescribeControllerResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x18\n" +
@@ -2096,10 +2559,16 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\bproblems\x18\x0e \x03(\tR\bproblems\x12-\n" +
 	"\x12unknown_partitions\x18\x0f \x01(\x05R\x11unknownPartitions\x12T\n" +
 	"\bcounters\x18\x10 \x03(\v28.controllerd.v1.DescribeControllerResponse.CountersEntryR\bcounters\x12/\n" +
-	"\x13unreachable_brokers\x18\x11 \x03(\x05R\x12unreachableBrokers\x1a;\n" +
+	"\x13unreachable_brokers\x18\x11 \x03(\x05R\x12unreachableBrokers\x12\x17\n" +
+	"\awall_ms\x18\x12 \x01(\x03R\x06wallMs\x121\n" +
+	"\x05lease\x18\x13 \x01(\v2\x1b.controllerd.v1.DaemonLeaseR\x05lease\x1a;\n" +
 	"\rCountersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x18\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"i\n" +
+	"\vDaemonLease\x12\x15\n" +
+	"\x06ttl_ms\x18\x01 \x01(\x03R\x05ttlMs\x12\x1b\n" +
+	"\tmargin_ms\x18\x02 \x01(\x03R\bmarginMs\x12&\n" +
+	"\x0fusual_margin_ms\x18\x03 \x01(\x03R\rusualMarginMs\"\x18\n" +
 	"\x16ListControllersRequest\"z\n" +
 	"\x17ListControllersResponse\x12C\n" +
 	"\vcontrollers\x18\x01 \x03(\v2!.controllerd.v1.ControllerSummaryR\vcontrollers\x12\x1a\n" +
@@ -2125,13 +2594,14 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\tsuccessor\x18\x01 \x01(\tR\tsuccessor\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"2\n" +
 	"\x1aTransferControllerResponse\x12\x14\n" +
-	"\x05epoch\x18\x01 \x01(\x03R\x05epoch2\xc6\a\n" +
+	"\x05epoch\x18\x01 \x01(\x03R\x05epoch2\xa7\b\n" +
 	"\fAdminService\x12Y\n" +
 	"\fCreateTopics\x12#.controllerd.v1.CreateTopicsRequest\x1a$.controllerd.v1.CreateTopicsResponse\x12Y\n" +
 	"\fDeleteTopics\x12#.controllerd.v1.DeleteTopicsRequest\x1a$.controllerd.v1.DeleteTopicsResponse\x12S\n" +
 	"\n" +
 	"ListTopics\x12!.controllerd.v1.ListTopicsRequest\x1a\".controllerd.v1.ListTopicsResponse\x12\\\n" +
-	"\rDescribeTopic\x12$.controllerd.v1.DescribeTopicRequest\x1a%.controllerd.v1.DescribeTopicResponse\x12V\n" +
+	"\rDescribeTopic\x12$.controllerd.v1.DescribeTopicRequest\x1a%.controllerd.v1.DescribeTopicResponse\x12_\n" +
+	"\x0eListTombstones\x12%.controllerd.v1.ListTombstonesRequest\x1a&.controllerd.v1.ListTombstonesResponse\x12V\n" +
 	"\vListBrokers\x12\".controllerd.v1.ListBrokersRequest\x1a#.controllerd.v1.ListBrokersResponse\x12k\n" +
 	"\x12DescribeController\x12).controllerd.v1.DescribeControllerRequest\x1a*.controllerd.v1.DescribeControllerResponse\x12b\n" +
 	"\x0fListControllers\x12&.controllerd.v1.ListControllersRequest\x1a'.controllerd.v1.ListControllersResponse\x12P\n" +
@@ -2151,7 +2621,7 @@ func file_controllerd_v1_admin_proto_rawDescGZIP() []byte {
 	return file_controllerd_v1_admin_proto_rawDescData
 }
 
-var file_controllerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_controllerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_controllerd_v1_admin_proto_goTypes = []any{
 	(*CreateTopicsRequest)(nil),        // 0: controllerd.v1.CreateTopicsRequest
 	(*NewTopic)(nil),                   // 1: controllerd.v1.NewTopic
@@ -2167,74 +2637,84 @@ var file_controllerd_v1_admin_proto_goTypes = []any{
 	(*TopicSummary)(nil),               // 11: controllerd.v1.TopicSummary
 	(*DescribeTopicRequest)(nil),       // 12: controllerd.v1.DescribeTopicRequest
 	(*DescribeTopicResponse)(nil),      // 13: controllerd.v1.DescribeTopicResponse
-	(*OfflineReplicas)(nil),            // 14: controllerd.v1.OfflineReplicas
-	(*ListBrokersRequest)(nil),         // 15: controllerd.v1.ListBrokersRequest
-	(*ListBrokersResponse)(nil),        // 16: controllerd.v1.ListBrokersResponse
-	(*BrokerSummary)(nil),              // 17: controllerd.v1.BrokerSummary
-	(*DescribeControllerRequest)(nil),  // 18: controllerd.v1.DescribeControllerRequest
-	(*DescribeControllerResponse)(nil), // 19: controllerd.v1.DescribeControllerResponse
-	(*ListControllersRequest)(nil),     // 20: controllerd.v1.ListControllersRequest
-	(*ListControllersResponse)(nil),    // 21: controllerd.v1.ListControllersResponse
-	(*ControllerSummary)(nil),          // 22: controllerd.v1.ControllerSummary
-	(*ListTermsRequest)(nil),           // 23: controllerd.v1.ListTermsRequest
-	(*ListTermsResponse)(nil),          // 24: controllerd.v1.ListTermsResponse
-	(*ResignControllerRequest)(nil),    // 25: controllerd.v1.ResignControllerRequest
-	(*ResignControllerResponse)(nil),   // 26: controllerd.v1.ResignControllerResponse
-	(*TransferControllerRequest)(nil),  // 27: controllerd.v1.TransferControllerRequest
-	(*TransferControllerResponse)(nil), // 28: controllerd.v1.TransferControllerResponse
-	nil,                                // 29: controllerd.v1.NewTopic.ConfigEntry
-	nil,                                // 30: controllerd.v1.DescribeTopicResponse.ConfigEntry
-	nil,                                // 31: controllerd.v1.DescribeControllerResponse.CountersEntry
-	(*PartitionRecord)(nil),            // 32: controllerd.v1.PartitionRecord
-	(BrokerState)(0),                   // 33: controllerd.v1.BrokerState
-	(*Endpoint)(nil),                   // 34: controllerd.v1.Endpoint
-	(*TopicReplicas)(nil),              // 35: controllerd.v1.TopicReplicas
-	(*TermRecord)(nil),                 // 36: controllerd.v1.TermRecord
+	(*UnconfirmedReplicas)(nil),        // 14: controllerd.v1.UnconfirmedReplicas
+	(*ListTombstonesRequest)(nil),      // 15: controllerd.v1.ListTombstonesRequest
+	(*ListTombstonesResponse)(nil),     // 16: controllerd.v1.ListTombstonesResponse
+	(*TombstoneSummary)(nil),           // 17: controllerd.v1.TombstoneSummary
+	(*OfflineReplicas)(nil),            // 18: controllerd.v1.OfflineReplicas
+	(*ListBrokersRequest)(nil),         // 19: controllerd.v1.ListBrokersRequest
+	(*ListBrokersResponse)(nil),        // 20: controllerd.v1.ListBrokersResponse
+	(*BrokerSummary)(nil),              // 21: controllerd.v1.BrokerSummary
+	(*DescribeControllerRequest)(nil),  // 22: controllerd.v1.DescribeControllerRequest
+	(*DescribeControllerResponse)(nil), // 23: controllerd.v1.DescribeControllerResponse
+	(*DaemonLease)(nil),                // 24: controllerd.v1.DaemonLease
+	(*ListControllersRequest)(nil),     // 25: controllerd.v1.ListControllersRequest
+	(*ListControllersResponse)(nil),    // 26: controllerd.v1.ListControllersResponse
+	(*ControllerSummary)(nil),          // 27: controllerd.v1.ControllerSummary
+	(*ListTermsRequest)(nil),           // 28: controllerd.v1.ListTermsRequest
+	(*ListTermsResponse)(nil),          // 29: controllerd.v1.ListTermsResponse
+	(*ResignControllerRequest)(nil),    // 30: controllerd.v1.ResignControllerRequest
+	(*ResignControllerResponse)(nil),   // 31: controllerd.v1.ResignControllerResponse
+	(*TransferControllerRequest)(nil),  // 32: controllerd.v1.TransferControllerRequest
+	(*TransferControllerResponse)(nil), // 33: controllerd.v1.TransferControllerResponse
+	nil,                                // 34: controllerd.v1.NewTopic.ConfigEntry
+	nil,                                // 35: controllerd.v1.DescribeTopicResponse.ConfigEntry
+	nil,                                // 36: controllerd.v1.DescribeControllerResponse.CountersEntry
+	(*PartitionRecord)(nil),            // 37: controllerd.v1.PartitionRecord
+	(BrokerState)(0),                   // 38: controllerd.v1.BrokerState
+	(*Endpoint)(nil),                   // 39: controllerd.v1.Endpoint
+	(*TopicReplicas)(nil),              // 40: controllerd.v1.TopicReplicas
+	(*TermRecord)(nil),                 // 41: controllerd.v1.TermRecord
 }
 var file_controllerd_v1_admin_proto_depIdxs = []int32{
 	1,  // 0: controllerd.v1.CreateTopicsRequest.topics:type_name -> controllerd.v1.NewTopic
-	29, // 1: controllerd.v1.NewTopic.config:type_name -> controllerd.v1.NewTopic.ConfigEntry
+	34, // 1: controllerd.v1.NewTopic.config:type_name -> controllerd.v1.NewTopic.ConfigEntry
 	2,  // 2: controllerd.v1.NewTopic.assignments:type_name -> controllerd.v1.ReplicaAssignment
 	4,  // 3: controllerd.v1.CreateTopicsResponse.results:type_name -> controllerd.v1.CreateTopicResult
 	6,  // 4: controllerd.v1.DeleteTopicsRequest.topics:type_name -> controllerd.v1.TopicToDelete
 	8,  // 5: controllerd.v1.DeleteTopicsResponse.results:type_name -> controllerd.v1.DeleteTopicResult
 	11, // 6: controllerd.v1.ListTopicsResponse.topics:type_name -> controllerd.v1.TopicSummary
 	11, // 7: controllerd.v1.DescribeTopicResponse.topic:type_name -> controllerd.v1.TopicSummary
-	32, // 8: controllerd.v1.DescribeTopicResponse.partitions:type_name -> controllerd.v1.PartitionRecord
-	30, // 9: controllerd.v1.DescribeTopicResponse.config:type_name -> controllerd.v1.DescribeTopicResponse.ConfigEntry
-	14, // 10: controllerd.v1.DescribeTopicResponse.offline:type_name -> controllerd.v1.OfflineReplicas
-	17, // 11: controllerd.v1.ListBrokersResponse.brokers:type_name -> controllerd.v1.BrokerSummary
-	33, // 12: controllerd.v1.BrokerSummary.state:type_name -> controllerd.v1.BrokerState
-	34, // 13: controllerd.v1.BrokerSummary.endpoints:type_name -> controllerd.v1.Endpoint
-	35, // 14: controllerd.v1.BrokerSummary.strays:type_name -> controllerd.v1.TopicReplicas
-	31, // 15: controllerd.v1.DescribeControllerResponse.counters:type_name -> controllerd.v1.DescribeControllerResponse.CountersEntry
-	22, // 16: controllerd.v1.ListControllersResponse.controllers:type_name -> controllerd.v1.ControllerSummary
-	36, // 17: controllerd.v1.ListTermsResponse.terms:type_name -> controllerd.v1.TermRecord
-	0,  // 18: controllerd.v1.AdminService.CreateTopics:input_type -> controllerd.v1.CreateTopicsRequest
-	5,  // 19: controllerd.v1.AdminService.DeleteTopics:input_type -> controllerd.v1.DeleteTopicsRequest
-	9,  // 20: controllerd.v1.AdminService.ListTopics:input_type -> controllerd.v1.ListTopicsRequest
-	12, // 21: controllerd.v1.AdminService.DescribeTopic:input_type -> controllerd.v1.DescribeTopicRequest
-	15, // 22: controllerd.v1.AdminService.ListBrokers:input_type -> controllerd.v1.ListBrokersRequest
-	18, // 23: controllerd.v1.AdminService.DescribeController:input_type -> controllerd.v1.DescribeControllerRequest
-	20, // 24: controllerd.v1.AdminService.ListControllers:input_type -> controllerd.v1.ListControllersRequest
-	23, // 25: controllerd.v1.AdminService.ListTerms:input_type -> controllerd.v1.ListTermsRequest
-	25, // 26: controllerd.v1.AdminService.ResignController:input_type -> controllerd.v1.ResignControllerRequest
-	27, // 27: controllerd.v1.AdminService.TransferController:input_type -> controllerd.v1.TransferControllerRequest
-	3,  // 28: controllerd.v1.AdminService.CreateTopics:output_type -> controllerd.v1.CreateTopicsResponse
-	7,  // 29: controllerd.v1.AdminService.DeleteTopics:output_type -> controllerd.v1.DeleteTopicsResponse
-	10, // 30: controllerd.v1.AdminService.ListTopics:output_type -> controllerd.v1.ListTopicsResponse
-	13, // 31: controllerd.v1.AdminService.DescribeTopic:output_type -> controllerd.v1.DescribeTopicResponse
-	16, // 32: controllerd.v1.AdminService.ListBrokers:output_type -> controllerd.v1.ListBrokersResponse
-	19, // 33: controllerd.v1.AdminService.DescribeController:output_type -> controllerd.v1.DescribeControllerResponse
-	21, // 34: controllerd.v1.AdminService.ListControllers:output_type -> controllerd.v1.ListControllersResponse
-	24, // 35: controllerd.v1.AdminService.ListTerms:output_type -> controllerd.v1.ListTermsResponse
-	26, // 36: controllerd.v1.AdminService.ResignController:output_type -> controllerd.v1.ResignControllerResponse
-	28, // 37: controllerd.v1.AdminService.TransferController:output_type -> controllerd.v1.TransferControllerResponse
-	28, // [28:38] is the sub-list for method output_type
-	18, // [18:28] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	37, // 8: controllerd.v1.DescribeTopicResponse.partitions:type_name -> controllerd.v1.PartitionRecord
+	35, // 9: controllerd.v1.DescribeTopicResponse.config:type_name -> controllerd.v1.DescribeTopicResponse.ConfigEntry
+	18, // 10: controllerd.v1.DescribeTopicResponse.offline:type_name -> controllerd.v1.OfflineReplicas
+	14, // 11: controllerd.v1.DescribeTopicResponse.unconfirmed:type_name -> controllerd.v1.UnconfirmedReplicas
+	17, // 12: controllerd.v1.ListTombstonesResponse.tombstones:type_name -> controllerd.v1.TombstoneSummary
+	21, // 13: controllerd.v1.ListBrokersResponse.brokers:type_name -> controllerd.v1.BrokerSummary
+	38, // 14: controllerd.v1.BrokerSummary.state:type_name -> controllerd.v1.BrokerState
+	39, // 15: controllerd.v1.BrokerSummary.endpoints:type_name -> controllerd.v1.Endpoint
+	40, // 16: controllerd.v1.BrokerSummary.strays:type_name -> controllerd.v1.TopicReplicas
+	36, // 17: controllerd.v1.DescribeControllerResponse.counters:type_name -> controllerd.v1.DescribeControllerResponse.CountersEntry
+	24, // 18: controllerd.v1.DescribeControllerResponse.lease:type_name -> controllerd.v1.DaemonLease
+	27, // 19: controllerd.v1.ListControllersResponse.controllers:type_name -> controllerd.v1.ControllerSummary
+	41, // 20: controllerd.v1.ListTermsResponse.terms:type_name -> controllerd.v1.TermRecord
+	0,  // 21: controllerd.v1.AdminService.CreateTopics:input_type -> controllerd.v1.CreateTopicsRequest
+	5,  // 22: controllerd.v1.AdminService.DeleteTopics:input_type -> controllerd.v1.DeleteTopicsRequest
+	9,  // 23: controllerd.v1.AdminService.ListTopics:input_type -> controllerd.v1.ListTopicsRequest
+	12, // 24: controllerd.v1.AdminService.DescribeTopic:input_type -> controllerd.v1.DescribeTopicRequest
+	15, // 25: controllerd.v1.AdminService.ListTombstones:input_type -> controllerd.v1.ListTombstonesRequest
+	19, // 26: controllerd.v1.AdminService.ListBrokers:input_type -> controllerd.v1.ListBrokersRequest
+	22, // 27: controllerd.v1.AdminService.DescribeController:input_type -> controllerd.v1.DescribeControllerRequest
+	25, // 28: controllerd.v1.AdminService.ListControllers:input_type -> controllerd.v1.ListControllersRequest
+	28, // 29: controllerd.v1.AdminService.ListTerms:input_type -> controllerd.v1.ListTermsRequest
+	30, // 30: controllerd.v1.AdminService.ResignController:input_type -> controllerd.v1.ResignControllerRequest
+	32, // 31: controllerd.v1.AdminService.TransferController:input_type -> controllerd.v1.TransferControllerRequest
+	3,  // 32: controllerd.v1.AdminService.CreateTopics:output_type -> controllerd.v1.CreateTopicsResponse
+	7,  // 33: controllerd.v1.AdminService.DeleteTopics:output_type -> controllerd.v1.DeleteTopicsResponse
+	10, // 34: controllerd.v1.AdminService.ListTopics:output_type -> controllerd.v1.ListTopicsResponse
+	13, // 35: controllerd.v1.AdminService.DescribeTopic:output_type -> controllerd.v1.DescribeTopicResponse
+	16, // 36: controllerd.v1.AdminService.ListTombstones:output_type -> controllerd.v1.ListTombstonesResponse
+	20, // 37: controllerd.v1.AdminService.ListBrokers:output_type -> controllerd.v1.ListBrokersResponse
+	23, // 38: controllerd.v1.AdminService.DescribeController:output_type -> controllerd.v1.DescribeControllerResponse
+	26, // 39: controllerd.v1.AdminService.ListControllers:output_type -> controllerd.v1.ListControllersResponse
+	29, // 40: controllerd.v1.AdminService.ListTerms:output_type -> controllerd.v1.ListTermsResponse
+	31, // 41: controllerd.v1.AdminService.ResignController:output_type -> controllerd.v1.ResignControllerResponse
+	33, // 42: controllerd.v1.AdminService.TransferController:output_type -> controllerd.v1.TransferControllerResponse
+	32, // [32:43] is the sub-list for method output_type
+	21, // [21:32] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_controllerd_v1_admin_proto_init() }
@@ -2244,14 +2724,14 @@ func file_controllerd_v1_admin_proto_init() {
 	}
 	file_controllerd_v1_command_proto_init()
 	file_controllerd_v1_record_proto_init()
-	file_controllerd_v1_admin_proto_msgTypes[17].OneofWrappers = []any{}
+	file_controllerd_v1_admin_proto_msgTypes[21].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_controllerd_v1_admin_proto_rawDesc), len(file_controllerd_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   32,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

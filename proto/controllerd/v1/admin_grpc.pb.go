@@ -25,6 +25,7 @@ const (
 	AdminService_DeleteTopics_FullMethodName       = "/controllerd.v1.AdminService/DeleteTopics"
 	AdminService_ListTopics_FullMethodName         = "/controllerd.v1.AdminService/ListTopics"
 	AdminService_DescribeTopic_FullMethodName      = "/controllerd.v1.AdminService/DescribeTopic"
+	AdminService_ListTombstones_FullMethodName     = "/controllerd.v1.AdminService/ListTombstones"
 	AdminService_ListBrokers_FullMethodName        = "/controllerd.v1.AdminService/ListBrokers"
 	AdminService_DescribeController_FullMethodName = "/controllerd.v1.AdminService/DescribeController"
 	AdminService_ListControllers_FullMethodName    = "/controllerd.v1.AdminService/ListControllers"
@@ -43,6 +44,9 @@ type AdminServiceClient interface {
 	DeleteTopics(ctx context.Context, in *DeleteTopicsRequest, opts ...grpc.CallOption) (*DeleteTopicsResponse, error)
 	ListTopics(ctx context.Context, in *ListTopicsRequest, opts ...grpc.CallOption) (*ListTopicsResponse, error)
 	DescribeTopic(ctx context.Context, in *DescribeTopicRequest, opts ...grpc.CallOption) (*DescribeTopicResponse, error)
+	// ListTombstones lists deleted topics of which brokers may still hold
+	// replicas.
+	ListTombstones(ctx context.Context, in *ListTombstonesRequest, opts ...grpc.CallOption) (*ListTombstonesResponse, error)
 	ListBrokers(ctx context.Context, in *ListBrokersRequest, opts ...grpc.CallOption) (*ListBrokersResponse, error)
 	DescribeController(ctx context.Context, in *DescribeControllerRequest, opts ...grpc.CallOption) (*DescribeControllerResponse, error)
 	ListControllers(ctx context.Context, in *ListControllersRequest, opts ...grpc.CallOption) (*ListControllersResponse, error)
@@ -95,6 +99,16 @@ func (c *adminServiceClient) DescribeTopic(ctx context.Context, in *DescribeTopi
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DescribeTopicResponse)
 	err := c.cc.Invoke(ctx, AdminService_DescribeTopic_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ListTombstones(ctx context.Context, in *ListTombstonesRequest, opts ...grpc.CallOption) (*ListTombstonesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListTombstonesResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListTombstones_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -171,6 +185,9 @@ type AdminServiceServer interface {
 	DeleteTopics(context.Context, *DeleteTopicsRequest) (*DeleteTopicsResponse, error)
 	ListTopics(context.Context, *ListTopicsRequest) (*ListTopicsResponse, error)
 	DescribeTopic(context.Context, *DescribeTopicRequest) (*DescribeTopicResponse, error)
+	// ListTombstones lists deleted topics of which brokers may still hold
+	// replicas.
+	ListTombstones(context.Context, *ListTombstonesRequest) (*ListTombstonesResponse, error)
 	ListBrokers(context.Context, *ListBrokersRequest) (*ListBrokersResponse, error)
 	DescribeController(context.Context, *DescribeControllerRequest) (*DescribeControllerResponse, error)
 	ListControllers(context.Context, *ListControllersRequest) (*ListControllersResponse, error)
@@ -200,6 +217,9 @@ func (UnimplementedAdminServiceServer) ListTopics(context.Context, *ListTopicsRe
 }
 func (UnimplementedAdminServiceServer) DescribeTopic(context.Context, *DescribeTopicRequest) (*DescribeTopicResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DescribeTopic not implemented")
+}
+func (UnimplementedAdminServiceServer) ListTombstones(context.Context, *ListTombstonesRequest) (*ListTombstonesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListTombstones not implemented")
 }
 func (UnimplementedAdminServiceServer) ListBrokers(context.Context, *ListBrokersRequest) (*ListBrokersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListBrokers not implemented")
@@ -308,6 +328,24 @@ func _AdminService_DescribeTopic_Handler(srv interface{}, ctx context.Context, d
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AdminServiceServer).DescribeTopic(ctx, req.(*DescribeTopicRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ListTombstones_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListTombstonesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListTombstones(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListTombstones_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListTombstones(ctx, req.(*ListTombstonesRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -442,6 +480,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DescribeTopic",
 			Handler:    _AdminService_DescribeTopic_Handler,
+		},
+		{
+			MethodName: "ListTombstones",
+			Handler:    _AdminService_ListTombstones_Handler,
 		},
 		{
 			MethodName: "ListBrokers",

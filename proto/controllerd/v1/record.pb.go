@@ -970,6 +970,7 @@ type TopicRecord struct {
 	RequestId     string `protobuf:"bytes,8,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	CreatedMs     int64  `protobuf:"varint,9,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
 	DeleteReason  string `protobuf:"bytes,10,opt,name=delete_reason,json=deleteReason,proto3" json:"delete_reason,omitempty"`
+	CreateReason  string `protobuf:"bytes,11,opt,name=create_reason,json=createReason,proto3" json:"create_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1070,6 +1071,13 @@ func (x *TopicRecord) GetCreatedMs() int64 {
 func (x *TopicRecord) GetDeleteReason() string {
 	if x != nil {
 		return x.DeleteReason
+	}
+	return ""
+}
+
+func (x *TopicRecord) GetCreateReason() string {
+	if x != nil {
+		return x.CreateReason
 	}
 	return ""
 }
@@ -1483,7 +1491,7 @@ const file_controllerd_v1_record_proto_rawDesc = "" +
 	"NodeRecord\x12\x1b\n" +
 	"\tnode_uuid\x18\x01 \x01(\tR\bnodeUuid\x12&\n" +
 	"\x0edecommissioned\x18\x02 \x01(\bR\x0edecommissioned\x12\x14\n" +
-	"\x05nonce\x18\x03 \x01(\tR\x05nonce\"\xc7\x03\n" +
+	"\x05nonce\x18\x03 \x01(\tR\x05nonce\"\xec\x03\n" +
 	"\vTopicRecord\x12\x19\n" +
 	"\btopic_id\x18\x01 \x01(\fR\atopicId\x12+\n" +
 	"\x11partitions_wanted\x18\x02 \x01(\x05R\x10partitionsWanted\x12'\n" +
@@ -1498,7 +1506,8 @@ const file_controllerd_v1_record_proto_rawDesc = "" +
 	"\n" +
 	"created_ms\x18\t \x01(\x03R\tcreatedMs\x12#\n" +
 	"\rdelete_reason\x18\n" +
-	" \x01(\tR\fdeleteReason\x1a9\n" +
+	" \x01(\tR\fdeleteReason\x12#\n" +
+	"\rcreate_reason\x18\v \x01(\tR\fcreateReason\x1a9\n" +
 	"\vConfigEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf0\x03\n" +
