@@ -3,6 +3,7 @@ package broker
 import (
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/controllerd/controllerd/cluster"
+	"github.com/controllerd/controllerd/fencing"
 	"github.com/controllerd/controllerd/internal/unfenced"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 )
@@ -496,5 +498,50 @@ func TestFailureThatAStreamIsNotTold(t *testing.T) {
 			}
 			return
 		}
+	})
+}
+
+// TestReportState: a broker says what it remembers, of more than one kind, and
+// obeys as before.
+func TestReportState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, _, c := commanded(t, applies(), func(cfg *Config) {
+			cfg.Found = []HeldReplica{{Topic: "a", Partition: pid(9), LeaderEpoch: 4}}
+		})
+		c.ack(c.leaderAndIsr(partition(0, 3, 7)), admitted)
+		c.expect(3, 7, applied)
+		many := partition(1, 2, 5)
+		for i := range int32(2 * reportPart) {
+			many.Partitions = append(many.Partitions, partition(10+i, 1, 1).Partitions...)
+		}
+		c.ack(c.updateMetadata(&pb.LiveBrokers{}, many), admitted)
+		parts, err := pb.NewCommandServiceClient(c.conn).ReportState(t.Context(), &pb.ReportStateRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, err := parts.Recv()
+		if id := first.GetIdentity(); err != nil || id.GetBrokerId() != 1 || id.GetBrokerEpoch() != 10 || id.GetControllerEpoch() != 5 || first.GetRevision() < 10 {
+			t.Fatalf("%v, %v", first, err)
+		}
+		var got []PartitionState
+		for err == nil {
+			var part *pb.ReportStateResponse
+			if part, err = parts.Recv(); err == nil {
+				got = append(got, fencing.States(part.GetTopics())...)
+			}
+		}
+		if !errors.Is(err, io.EOF) || len(got) != 3+2*reportPart {
+			t.Fatalf("%d states, %v", len(got), err)
+		}
+		for _, want := range []struct {
+			index  int
+			le, pe int32
+			isr    int
+		}{{0, 3, 7, 1}, {1, 2, 5, 1}, {2, 4, 0, 0}, {3, 1, 1, 1}} {
+			if s := got[want.index]; int32(s.LeaderEpoch) != want.le || int32(s.PartitionEpoch) != want.pe || len(s.ISR) != want.isr || s.Topic != "a" {
+				t.Errorf("%d: %+v", want.index, s)
+			}
+		}
+		c.silent()
 	})
 }

@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"fmt"
+
 	"github.com/controllerd/controllerd/store"
 )
 
@@ -23,7 +25,9 @@ type Application struct {
 func (im *Image) Begin(b store.Batch) *Application {
 	a := &Application{im: im, batch: b}
 	if b.Reset {
-		im.applying, im.Horizon = b.Rev, b.Rev
+		if im.applying, im.Horizon = b.Rev, b.Rev; b.Rev < im.Rev {
+			im.Rewound = fmt.Sprintf("it is at revision %d, after %d", b.Rev, im.Rev)
+		}
 		if len(im.keys) > 0 {
 			a.list = im.compare(b.Rev, len(b.Changes), func(i int) store.KV { return b.Changes[i].KV })
 		}

@@ -1,13 +1,14 @@
 package cluster
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/controllerd/controllerd/store"
 )
 
 // Comparison looks through a complete list of keys, in slices, for what the
-// image holds otherwise. It marks in the image what it meets, so that only the
+// image holds otherwise, and whether the store has gone back (Image.Rewound). It marks in the image what it meets, so that only the
 // one begun last can come to its end.
 type Comparison struct {
 	im   *Image
@@ -45,6 +46,9 @@ func (c *Comparison) Next(limit int) bool {
 		has, known := c.im.keys[kv.Key]
 		if has.mod < kv.ModRev {
 			c.stale = append(c.stale, kv.Key)
+		}
+		if kv.ModRev < has.mod && has.mod <= c.rev {
+			c.im.Rewound = fmt.Sprintf("at revision %d key %s was written last at %d, it had been written at %d", c.rev, kv.Key, kv.ModRev, has.mod)
 		}
 		if known {
 			has.mark = c.mark

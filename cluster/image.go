@@ -21,10 +21,11 @@ type Image struct {
 	// but not when.
 	Horizon store.Rev
 
-	Cluster    *pb.ClusterRecord // nil: missing or unreadable
-	Controller *Controller       // nil: nobody holds the seat
-	Epoch      Epoch             // of the epoch key; 0: missing or unreadable
-	EpochRev   store.Rev         // its mod revision, also if it is unreadable
+	Cluster    *pb.ClusterRecord  // nil: missing or unreadable
+	Controller *Controller        // nil: nobody holds the seat
+	Epoch      Epoch              // of the epoch key; 0: missing or unreadable
+	EpochRev   store.Rev          // its mod revision, also if it is unreadable
+	Recovery   *pb.RecoveryRecord // one that is not finished; empty if it is unreadable; nil: none
 
 	Candidates map[store.LeaseID]*Candidate
 	Terms      map[Epoch]*Term
@@ -33,6 +34,11 @@ type Image struct {
 	Topics     map[string]*Topic
 	Tombstones map[TopicID]*Tombstone
 	Faults     map[string]Fault
+
+	// Rewound names what proves that the store has lost writes that the image
+	// holds, as one that was restored from a snapshot has; empty: nothing does.
+	// Such an image is of a history that is no more, and stays so.
+	Rewound string
 
 	applying store.Rev // of the change that is being applied
 	maxEpoch Epoch     // the highest seen in any key, ever
@@ -111,6 +117,17 @@ func (im *Image) dispatch(p parsedKey, c store.Change, events []Event) ([]Event,
 		return im.applyController(c, events)
 	case keyEpoch:
 		return im.applyEpoch(c, events)
+	case keyRecovery:
+		r := &pb.RecoveryRecord{}
+		err := readRecord(c, r)
+		if err != nil {
+			r = &pb.RecoveryRecord{}
+		}
+		im.Recovery = nil
+		if !c.Deleted {
+			im.Recovery = r
+		}
+		return append(events, LeaderChanged{}), err
 	case keyCandidate:
 		r := &pb.CandidateRecord{}
 		err := readRecord(c, r)

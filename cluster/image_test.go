@@ -570,3 +570,49 @@ func FuzzImageApply(f *testing.F) {
 		learn(x.unset(testKeys.Prefix() + name))
 	})
 }
+
+// An image that holds writes which the store has lost knows it: from a list
+// that begins it anew, or that it is compared with. One that is merely ahead of
+// a list, or behind, does not.
+func TestRewound(t *testing.T) {
+	held := func() *fixture {
+		f := newFixture()
+		f.set(testKeys.ControllerEpoch(), &pb.EpochRecord{Epoch: 1}) // 1
+		f.set(testKeys.ControllerEpoch(), &pb.EpochRecord{Epoch: 2}) // 2
+		return f
+	}
+	list := func(rev, mod store.Rev) store.Snapshot {
+		value := Encode(&pb.EpochRecord{Epoch: int64(mod)})
+		return store.Snapshot{Rev: rev, KVs: []store.KV{{Key: testKeys.ControllerEpoch(), Value: value, CreateRev: 1, ModRev: mod}}}
+	}
+	cases := []struct {
+		name       string
+		list       store.Snapshot
+		wants      bool
+		wantsReset bool // of a list that begins the image anew, which is never behind it
+	}{
+		{"the same", list(2, 2), false, false},
+		{"later", list(9, 2), false, false},
+		{"written since", list(9, 3), false, false},
+		{"from before the last write", list(1, 1), false, true},
+		{"without the last write", list(2, 1), true, true},
+		{"restored, and its revision bumped", list(1000, 1), true, true},
+		{"of another key", store.Snapshot{Rev: 1000, KVs: []store.KV{{Key: testKeys.Term(1), ModRev: 1}}}, false, false},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			f := held()
+			if f.im.Differences(c.list); (f.im.Rewound != "") != c.wants {
+				t.Errorf("compared: %q", f.im.Rewound)
+			}
+			f = held()
+			b := store.Batch{Rev: c.list.Rev, Reset: true}
+			for _, kv := range c.list.KVs {
+				b.Changes = append(b.Changes, store.Change{KV: kv})
+			}
+			if f.im.Apply(b); (f.im.Rewound != "") != c.wantsReset {
+				t.Errorf("begun anew: %q", f.im.Rewound)
+			}
+		})
+	}
+}

@@ -25,6 +25,8 @@ func (k Keys) RecordOf(key string) (kind string, record proto.Message, err error
 		return "controller", &pb.ControllerRecord{}, nil
 	case keyEpoch:
 		return "controller_epoch", &pb.EpochRecord{}, nil
+	case keyRecovery:
+		return "recovery", &pb.RecoveryRecord{}, nil
 	case keyCandidate:
 		return "candidate", &pb.CandidateRecord{}, nil
 	case keyTerm:

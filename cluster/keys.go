@@ -27,6 +27,9 @@ func (k Keys) Controller() string { return k.prefix + "controller" }
 // ControllerEpoch is the key of the controller epoch.
 func (k Keys) ControllerEpoch() string { return k.prefix + "controller_epoch" }
 
+// Recovery is the key of a recovery that is not finished.
+func (k Keys) Recovery() string { return k.prefix + "recovery" }
+
 // Candidates is what the keys of all candidates begin with.
 func (k Keys) Candidates() string { return k.prefix + "candidates/" }
 
@@ -38,6 +41,9 @@ func (k Keys) Candidate(lease store.LeaseID) string {
 
 // Term is the key of the history of one epoch.
 func (k Keys) Term(e Epoch) string { return fmt.Sprintf("%sterms/%020d", k.prefix, e) }
+
+// Brokers is what the keys of all live brokers begin with.
+func (k Keys) Brokers() string { return k.prefix + "brokers/" }
 
 // Broker is the key of a live broker.
 func (k Keys) Broker(id BrokerID) string { return fmt.Sprintf("%sbrokers/%d", k.prefix, id) }
@@ -73,6 +79,7 @@ const (
 	keyCluster
 	keyController
 	keyEpoch
+	keyRecovery
 	keyCandidate
 	keyTerm
 	keyBroker
@@ -115,6 +122,8 @@ func (k Keys) parseLoosely(key string) (parsedKey, bool) {
 		return parsedKey{kind: keyController}, true
 	case "controller_epoch":
 		return parsedKey{kind: keyEpoch}, true
+	case "recovery":
+		return parsedKey{kind: keyRecovery}, true
 	}
 	dir, name, ok := strings.Cut(rest, "/")
 	if !ok {
@@ -171,6 +180,8 @@ func (k Keys) format(p parsedKey) string {
 		return k.Controller()
 	case keyEpoch:
 		return k.ControllerEpoch()
+	case keyRecovery:
+		return k.Recovery()
 	case keyCandidate:
 		return k.Candidate(p.lease)
 	case keyTerm:

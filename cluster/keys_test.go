@@ -20,6 +20,7 @@ func TestKeys(t *testing.T) {
 		{k.Cluster(), "cluster", parsedKey{kind: keyCluster}},
 		{k.Controller(), "controller", parsedKey{kind: keyController}},
 		{k.ControllerEpoch(), "controller_epoch", parsedKey{kind: keyEpoch}},
+		{k.Recovery(), "recovery", parsedKey{kind: keyRecovery}},
 		{k.Candidate(0x1a2b), "candidates/1a2b", parsedKey{kind: keyCandidate, lease: 0x1a2b}},
 		{k.Candidate(-2), "candidates/fffffffffffffffe", parsedKey{kind: keyCandidate, lease: -2}},
 		{k.Term(17), "terms/00000000000000000017", parsedKey{kind: keyTerm, epoch: 17}},

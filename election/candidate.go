@@ -225,6 +225,10 @@ func (c *Candidate) clusterProblem(im *cluster.Image) string {
 		return fmt.Sprintf("key %s names cluster %s instead of %s", key, im.Cluster.GetUuid(), c.uuid)
 	case im.Cluster.GetFormat() > Format:
 		return fmt.Sprintf("the cluster has format %d, this daemon knows up to %d: use a newer one", im.Cluster.GetFormat(), Format)
+	case im.Recovery != nil:
+		return fmt.Sprintf("a recovery of epoch %d has begun and is not finished: run controllerd recover again", im.Recovery.GetEpoch())
+	case im.Rewound != "":
+		return "etcd was restored to an older state (" + im.Rewound + "): stop all daemons, run controllerd recover, start them again"
 	case im.MaxEpoch()+1 >= cluster.MaxEpoch:
 		return fmt.Sprintf("epoch %d was seen, there is none above it: delete the key that names it, and start the daemons anew", im.MaxEpoch())
 	}

@@ -530,6 +530,50 @@ func TestClusterKey(t *testing.T) {
 	}
 }
 
+// As long as a recovery is not finished nobody campaigns, whatever its key holds.
+func TestStandsByDuringARecovery(t *testing.T) {
+	for name, value := range map[string][]byte{"begun": cluster.Encode(&pb.RecoveryRecord{Epoch: 9}), "unreadable": {0xff}} {
+		t.Run(name, func(t *testing.T) {
+			d := activeDesk(t, "a")
+			d.hand(store.Put(keys.Recovery(), value))
+			d.see()
+			d.wants("stop")
+			d.wantsCause(election.ErrCluster)
+			d.stopped()
+			d.settle()
+			d.wants("release", "revoke", "grant")
+			d.pass(time.Minute)
+			d.wants()
+			if p := d.c.Problem(); !strings.Contains(p, "run controllerd recover again") {
+				t.Errorf("problem %q", p)
+			}
+			d.hand(store.Delete(keys.Recovery()), store.Put(keys.ControllerEpoch(), cluster.Encode(&pb.EpochRecord{Epoch: 9})))
+			d.settle()
+			d.wants("enlist", "claim", "begin 10")
+		})
+	}
+}
+
+// A daemon that holds writes which etcd has lost gives up, and campaigns no
+// more: what it would decide from never happened.
+func TestStandsByAfterARestore(t *testing.T) {
+	d := activeDesk(t, "a")
+	d.im.Differences(store.Snapshot{Rev: 1_000_000, KVs: []store.KV{{Key: keys.Cluster(), ModRev: d.im.ModRev(keys.Cluster())}}})
+	d.step(nil)
+	d.wants()
+	d.im.Differences(store.Snapshot{Rev: 1_000_000, KVs: []store.KV{{Key: keys.ControllerEpoch(), ModRev: d.im.ModRev(keys.ControllerEpoch()) - 1}}})
+	d.step(nil)
+	d.wants("stop")
+	d.stopped()
+	d.settle()
+	d.wants("release", "revoke", "grant")
+	d.pass(time.Minute)
+	d.wants()
+	if p := d.c.Problem(); !strings.Contains(p, "run controllerd recover") {
+		t.Errorf("problem %q", p)
+	}
+}
+
 // A prefix without a cluster key is new only if nothing of a cluster is left.
 func TestFoundsOnlyANewPrefix(t *testing.T) {
 	cases := []struct {

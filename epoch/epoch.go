@@ -59,7 +59,8 @@ func Vacant(im *cluster.Image) bool { return im.Controller == nil || im.Controll
 // fails if somebody holds the seat, if the epoch key is not the one that the
 // image shows, or if the epoch was won before: a claim from an old image may
 // arrive late, and find the epoch key missing as it was then. The new epoch is
-// above every one seen anywhere, so a lost epoch key cannot make it fall.
+// above every one seen anywhere, so a lost epoch key cannot make it fall. As
+// long as a recovery is not finished nobody wins.
 func Mint(im *cluster.Image, who *pb.ControllerRecord, nowMs int64) store.Txn {
 	k := im.Keys
 	next := im.MaxEpoch() + 1
@@ -79,6 +80,7 @@ func Mint(im *cluster.Image, who *pb.ControllerRecord, nowMs int64) store.Txn {
 			seat,
 			store.ModRevIs(k.ControllerEpoch(), im.EpochRev),
 			store.Missing(k.Term(next)),
+			store.Missing(k.Recovery()),
 		},
 		Then: []store.Op{
 			store.PutLeased(k.Controller(), cluster.Encode(who), store.LeaseID(who.GetLease())),

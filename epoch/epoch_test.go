@@ -129,6 +129,7 @@ func TestMintComparesSeatAndEpochKey(t *testing.T) {
 		}, false},
 		{"the epoch key was written with the same value", func(w *world) { w.write(store.Put(keys.ControllerEpoch(), epochValue(1))) }, false},
 		{"the epoch key was deleted", func(w *world) { w.write(store.Delete(keys.ControllerEpoch())) }, false},
+		{"a recovery has begun", func(w *world) { w.write(store.Put(keys.Recovery(), nil)) }, false},
 		{"another key was written", func(w *world) { w.write(store.Put(keys.Node(1), []byte("x"))) }, true},
 	}
 	for _, c := range cases {

@@ -19,6 +19,7 @@ type Gate struct {
 	uuid            string              // of the cluster; "" until known
 	brokerEpoch     cluster.BrokerEpoch // 0 until known
 	controllerEpoch cluster.Epoch       // the highest seen; never falls
+	heard           store.Rev           // the highest revision heard of
 
 	topics   map[string]binding // by name: what is hosted under it
 	hosted   map[cluster.PartitionID]*held
@@ -90,6 +91,7 @@ func (g *Gate) Admit(cmd *pb.Command) Verdict {
 	v := Verdict{ControllerEpoch: g.controllerEpoch}
 	g.assigned = nil
 	made := store.Rev(stamp.GetRevision())
+	g.heard = max(g.heard, made)
 	switch body := cmd.GetBody().(type) {
 	case *pb.Command_LeaderAndIsr:
 		v.Decisions = decideEach(body.LeaderAndIsr.GetTopics(), stateOf, func(s *PartitionState) Action { return g.admitReplica(s, made) })
@@ -352,6 +354,7 @@ func (g *Gate) Registered(clusterUUID string, be cluster.BrokerEpoch) error {
 		g.forgetStopped()
 	}
 	g.uuid, g.brokerEpoch = clusterUUID, be
+	g.heard = max(g.heard, store.Rev(be))
 	return nil
 }
 

@@ -83,7 +83,7 @@ func createBroker(im *cluster.Image, id cluster.BrokerID, r *pb.RegisterRequest,
 	if node != nil {
 		owner = proto.Clone(node.Record).(*pb.NodeRecord)
 	}
-	owner.NodeUuid, owner.Nonce = r.GetNodeUuid(), r.GetNonce()
+	owner.NodeUuid, owner.Nonce, owner.ControlAddress = r.GetNodeUuid(), r.GetNonce(), r.GetControlAddress()
 	k := im.Keys
 	return store.Txn{
 		If: []store.Cond{store.Missing(k.Broker(id)), store.ModRevIs(k.Node(id), im.ModRev(k.Node(id))), clusterStands(im)},
@@ -101,10 +101,18 @@ func newAddresses(im *cluster.Image, have *cluster.Broker, r *pb.RegisterRequest
 	record.ControlAddress, record.Endpoints, record.DeathProbe = r.GetControlAddress(), r.GetEndpoints(), r.GetDeathProbe()
 	record.AddressVersion = r.GetAddressVersion()
 	key := im.Keys.Broker(have.ID)
-	return store.Txn{
+	txn := store.Txn{
 		If:   []store.Cond{store.ModRevIs(key, have.ModRev), clusterStands(im)},
 		Then: []store.Op{store.PutKeepLease(key, cluster.Encode(record))},
 	}
+	if node := im.Nodes[have.ID]; node != nil {
+		owner := proto.Clone(node.Record).(*pb.NodeRecord)
+		owner.ControlAddress = r.GetControlAddress()
+		key := im.Keys.Node(have.ID)
+		txn.If = append(txn.If, store.ModRevIs(key, node.ModRev))
+		txn.Then = append(txn.Then, store.Put(key, cluster.Encode(owner)))
+	}
+	return txn
 }
 
 // clusterStands is the condition that the cluster key is the one of the image.

@@ -99,7 +99,7 @@ func TestRegisterCreates(t *testing.T) {
 	if !proto.Equal(b.Record, want) || b.Lease == 0 || b.Epoch != cluster.BrokerEpoch(o.m.Rev()) {
 		t.Errorf("broker %+v, want %v", b, want)
 	}
-	if got := o.im.Nodes[1].Record; !proto.Equal(got, &pb.NodeRecord{NodeUuid: "n", Nonce: "p1"}) {
+	if got := o.im.Nodes[1].Record; !proto.Equal(got, &pb.NodeRecord{NodeUuid: "n", Nonce: "p1", ControlAddress: "b1:1"}) {
 		t.Errorf("node %v", got)
 	}
 	o.m.Revoke(b.Lease)
@@ -270,6 +270,9 @@ func TestRegisterNewAddresses(t *testing.T) {
 	want.Endpoints = []*pb.Endpoint{{Listener: "data", Address: "new:1"}}
 	if !proto.Equal(b.Record, want) || b.Epoch != old.Epoch || b.Lease != old.Lease {
 		t.Errorf("broker %+v, want %v of epoch %d on lease %x", b, want, old.Epoch, old.Lease)
+	}
+	if got := o.im.Nodes[1].Record; got.GetControlAddress() != "new:1" || got.GetNonce() != "p1" {
+		t.Errorf("node %v", got)
 	}
 	before := o.m.Rev()
 	for _, late := range []*pb.RegisterRequest{movedTo(2, "new:1"), movedTo(1, "late:1"), process("n", "p1", true)} {

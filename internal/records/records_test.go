@@ -21,7 +21,7 @@ var kinds = map[string]string{
 	"cluster": keys.Cluster(), "controller": keys.Controller(), "controller_epoch": keys.ControllerEpoch(),
 	"candidate": keys.Candidate(7), "term": keys.Term(3), "broker": keys.Broker(1), "node": keys.Node(1),
 	"topic": keys.Topic("t"), "partitions": keys.Block(cluster.BlockID{Topic: cluster.TopicID{1}, Index: 2}),
-	"tombstone": keys.Tombstone(cluster.TopicID{1}),
+	"tombstone": keys.Tombstone(cluster.TopicID{1}), "recovery": keys.Recovery(),
 }
 
 // newer is a field of a newer version.

@@ -146,6 +146,109 @@ func (PartitionResult) EnumDescriptor() ([]byte, []int) {
 	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{1}
 }
 
+type ReportStateRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportStateRequest) Reset() {
+	*x = ReportStateRequest{}
+	mi := &file_controllerd_v1_command_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportStateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportStateRequest) ProtoMessage() {}
+
+func (x *ReportStateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_command_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportStateRequest.ProtoReflect.Descriptor instead.
+func (*ReportStateRequest) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{0}
+}
+
+// ReportStateResponse is a part of what a broker remembers.
+type ReportStateResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who the broker is, and the highest controller epoch seen. In the first part
+	// only.
+	Identity *Hello `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`
+	// The highest revision of the store that it heard of. In the first part only.
+	Revision int64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The newest state of each partition that it hosts, has stopped, has on its
+	// disks, or knows by metadata, in order. One without an ISR is known by its
+	// leader epoch only.
+	Topics        []*TopicStates `protobuf:"bytes,3,rep,name=topics,proto3" json:"topics,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportStateResponse) Reset() {
+	*x = ReportStateResponse{}
+	mi := &file_controllerd_v1_command_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportStateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportStateResponse) ProtoMessage() {}
+
+func (x *ReportStateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_command_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportStateResponse.ProtoReflect.Descriptor instead.
+func (*ReportStateResponse) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ReportStateResponse) GetIdentity() *Hello {
+	if x != nil {
+		return x.Identity
+	}
+	return nil
+}
+
+func (x *ReportStateResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *ReportStateResponse) GetTopics() []*TopicStates {
+	if x != nil {
+		return x.Topics
+	}
+	return nil
+}
+
 // Stamp says who sends a command and to whom.
 type Stamp struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
@@ -162,7 +265,7 @@ type Stamp struct {
 
 func (x *Stamp) Reset() {
 	*x = Stamp{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[0]
+	mi := &file_controllerd_v1_command_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -174,7 +277,7 @@ func (x *Stamp) String() string {
 func (*Stamp) ProtoMessage() {}
 
 func (x *Stamp) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[0]
+	mi := &file_controllerd_v1_command_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -187,7 +290,7 @@ func (x *Stamp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stamp.ProtoReflect.Descriptor instead.
 func (*Stamp) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{0}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Stamp) GetClusterUuid() string {
@@ -245,7 +348,7 @@ type CommandsRequest struct {
 
 func (x *CommandsRequest) Reset() {
 	*x = CommandsRequest{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[1]
+	mi := &file_controllerd_v1_command_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -257,7 +360,7 @@ func (x *CommandsRequest) String() string {
 func (*CommandsRequest) ProtoMessage() {}
 
 func (x *CommandsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[1]
+	mi := &file_controllerd_v1_command_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -270,7 +373,7 @@ func (x *CommandsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandsRequest.ProtoReflect.Descriptor instead.
 func (*CommandsRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{1}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *CommandsRequest) GetRequest() isCommandsRequest_Request {
@@ -325,7 +428,7 @@ type Ping struct {
 
 func (x *Ping) Reset() {
 	*x = Ping{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[2]
+	mi := &file_controllerd_v1_command_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -337,7 +440,7 @@ func (x *Ping) String() string {
 func (*Ping) ProtoMessage() {}
 
 func (x *Ping) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[2]
+	mi := &file_controllerd_v1_command_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -350,7 +453,7 @@ func (x *Ping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ping.ProtoReflect.Descriptor instead.
 func (*Ping) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{2}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Ping) GetSequence() int64 {
@@ -388,7 +491,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[3]
+	mi := &file_controllerd_v1_command_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -400,7 +503,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[3]
+	mi := &file_controllerd_v1_command_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -413,7 +516,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{3}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Progress) GetBegins() bool {
@@ -470,7 +573,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[4]
+	mi := &file_controllerd_v1_command_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -482,7 +585,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[4]
+	mi := &file_controllerd_v1_command_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -495,7 +598,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{4}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Command) GetStamp() *Stamp {
@@ -600,7 +703,7 @@ type LeaderAndIsr struct {
 
 func (x *LeaderAndIsr) Reset() {
 	*x = LeaderAndIsr{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[5]
+	mi := &file_controllerd_v1_command_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -612,7 +715,7 @@ func (x *LeaderAndIsr) String() string {
 func (*LeaderAndIsr) ProtoMessage() {}
 
 func (x *LeaderAndIsr) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[5]
+	mi := &file_controllerd_v1_command_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -625,7 +728,7 @@ func (x *LeaderAndIsr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderAndIsr.ProtoReflect.Descriptor instead.
 func (*LeaderAndIsr) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{5}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *LeaderAndIsr) GetTopics() []*TopicStates {
@@ -646,7 +749,7 @@ type TopicStates struct {
 
 func (x *TopicStates) Reset() {
 	*x = TopicStates{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[6]
+	mi := &file_controllerd_v1_command_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -658,7 +761,7 @@ func (x *TopicStates) String() string {
 func (*TopicStates) ProtoMessage() {}
 
 func (x *TopicStates) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[6]
+	mi := &file_controllerd_v1_command_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -671,7 +774,7 @@ func (x *TopicStates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicStates.ProtoReflect.Descriptor instead.
 func (*TopicStates) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{6}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TopicStates) GetTopicId() []byte {
@@ -716,7 +819,7 @@ type PartitionState struct {
 
 func (x *PartitionState) Reset() {
 	*x = PartitionState{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[7]
+	mi := &file_controllerd_v1_command_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -728,7 +831,7 @@ func (x *PartitionState) String() string {
 func (*PartitionState) ProtoMessage() {}
 
 func (x *PartitionState) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[7]
+	mi := &file_controllerd_v1_command_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -741,7 +844,7 @@ func (x *PartitionState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionState.ProtoReflect.Descriptor instead.
 func (*PartitionState) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{7}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PartitionState) GetPartition() int32 {
@@ -835,7 +938,7 @@ type UpdateMetadata struct {
 
 func (x *UpdateMetadata) Reset() {
 	*x = UpdateMetadata{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[8]
+	mi := &file_controllerd_v1_command_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -847,7 +950,7 @@ func (x *UpdateMetadata) String() string {
 func (*UpdateMetadata) ProtoMessage() {}
 
 func (x *UpdateMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[8]
+	mi := &file_controllerd_v1_command_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -860,7 +963,7 @@ func (x *UpdateMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateMetadata.ProtoReflect.Descriptor instead.
 func (*UpdateMetadata) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{8}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *UpdateMetadata) GetLiveBrokers() *LiveBrokers {
@@ -896,7 +999,7 @@ type RemovedTopic struct {
 
 func (x *RemovedTopic) Reset() {
 	*x = RemovedTopic{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[9]
+	mi := &file_controllerd_v1_command_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -908,7 +1011,7 @@ func (x *RemovedTopic) String() string {
 func (*RemovedTopic) ProtoMessage() {}
 
 func (x *RemovedTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[9]
+	mi := &file_controllerd_v1_command_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -921,7 +1024,7 @@ func (x *RemovedTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedTopic.ProtoReflect.Descriptor instead.
 func (*RemovedTopic) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{9}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RemovedTopic) GetTopicId() []byte {
@@ -955,7 +1058,7 @@ type StopReplica struct {
 
 func (x *StopReplica) Reset() {
 	*x = StopReplica{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[10]
+	mi := &file_controllerd_v1_command_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -967,7 +1070,7 @@ func (x *StopReplica) String() string {
 func (*StopReplica) ProtoMessage() {}
 
 func (x *StopReplica) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[10]
+	mi := &file_controllerd_v1_command_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -980,7 +1083,7 @@ func (x *StopReplica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReplica.ProtoReflect.Descriptor instead.
 func (*StopReplica) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{10}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StopReplica) GetTopics() []*TopicStops {
@@ -1001,7 +1104,7 @@ type TopicStops struct {
 
 func (x *TopicStops) Reset() {
 	*x = TopicStops{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[11]
+	mi := &file_controllerd_v1_command_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1013,7 +1116,7 @@ func (x *TopicStops) String() string {
 func (*TopicStops) ProtoMessage() {}
 
 func (x *TopicStops) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[11]
+	mi := &file_controllerd_v1_command_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1026,7 +1129,7 @@ func (x *TopicStops) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicStops.ProtoReflect.Descriptor instead.
 func (*TopicStops) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{11}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *TopicStops) GetTopicId() []byte {
@@ -1063,7 +1166,7 @@ type PartitionStop struct {
 
 func (x *PartitionStop) Reset() {
 	*x = PartitionStop{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[12]
+	mi := &file_controllerd_v1_command_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1075,7 +1178,7 @@ func (x *PartitionStop) String() string {
 func (*PartitionStop) ProtoMessage() {}
 
 func (x *PartitionStop) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[12]
+	mi := &file_controllerd_v1_command_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1088,7 +1191,7 @@ func (x *PartitionStop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionStop.ProtoReflect.Descriptor instead.
 func (*PartitionStop) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{12}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PartitionStop) GetPartition() int32 {
@@ -1132,7 +1235,7 @@ type FullSync struct {
 
 func (x *FullSync) Reset() {
 	*x = FullSync{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[13]
+	mi := &file_controllerd_v1_command_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1144,7 +1247,7 @@ func (x *FullSync) String() string {
 func (*FullSync) ProtoMessage() {}
 
 func (x *FullSync) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[13]
+	mi := &file_controllerd_v1_command_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1157,7 +1260,7 @@ func (x *FullSync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FullSync.ProtoReflect.Descriptor instead.
 func (*FullSync) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{13}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *FullSync) GetSinceRevision() int64 {
@@ -1190,7 +1293,7 @@ type LiveBrokers struct {
 
 func (x *LiveBrokers) Reset() {
 	*x = LiveBrokers{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[14]
+	mi := &file_controllerd_v1_command_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1202,7 +1305,7 @@ func (x *LiveBrokers) String() string {
 func (*LiveBrokers) ProtoMessage() {}
 
 func (x *LiveBrokers) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[14]
+	mi := &file_controllerd_v1_command_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1215,7 +1318,7 @@ func (x *LiveBrokers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveBrokers.ProtoReflect.Descriptor instead.
 func (*LiveBrokers) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{14}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *LiveBrokers) GetBrokers() []*LiveBroker {
@@ -1237,7 +1340,7 @@ type LiveBroker struct {
 
 func (x *LiveBroker) Reset() {
 	*x = LiveBroker{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[15]
+	mi := &file_controllerd_v1_command_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1249,7 +1352,7 @@ func (x *LiveBroker) String() string {
 func (*LiveBroker) ProtoMessage() {}
 
 func (x *LiveBroker) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[15]
+	mi := &file_controllerd_v1_command_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1262,7 +1365,7 @@ func (x *LiveBroker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveBroker.ProtoReflect.Descriptor instead.
 func (*LiveBroker) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{15}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LiveBroker) GetId() int32 {
@@ -1309,7 +1412,7 @@ type CommandsResponse struct {
 
 func (x *CommandsResponse) Reset() {
 	*x = CommandsResponse{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[16]
+	mi := &file_controllerd_v1_command_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1321,7 +1424,7 @@ func (x *CommandsResponse) String() string {
 func (*CommandsResponse) ProtoMessage() {}
 
 func (x *CommandsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[16]
+	mi := &file_controllerd_v1_command_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1334,7 +1437,7 @@ func (x *CommandsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandsResponse.ProtoReflect.Descriptor instead.
 func (*CommandsResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{16}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CommandsResponse) GetResponse() isCommandsResponse_Response {
@@ -1443,7 +1546,7 @@ type ReplicaReport struct {
 
 func (x *ReplicaReport) Reset() {
 	*x = ReplicaReport{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[17]
+	mi := &file_controllerd_v1_command_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1455,7 +1558,7 @@ func (x *ReplicaReport) String() string {
 func (*ReplicaReport) ProtoMessage() {}
 
 func (x *ReplicaReport) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[17]
+	mi := &file_controllerd_v1_command_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1468,7 +1571,7 @@ func (x *ReplicaReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaReport.ProtoReflect.Descriptor instead.
 func (*ReplicaReport) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{17}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReplicaReport) GetOffline() []*TopicReplicas {
@@ -1510,7 +1613,7 @@ type TopicReplicas struct {
 
 func (x *TopicReplicas) Reset() {
 	*x = TopicReplicas{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[18]
+	mi := &file_controllerd_v1_command_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1522,7 +1625,7 @@ func (x *TopicReplicas) String() string {
 func (*TopicReplicas) ProtoMessage() {}
 
 func (x *TopicReplicas) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[18]
+	mi := &file_controllerd_v1_command_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1535,7 +1638,7 @@ func (x *TopicReplicas) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicReplicas.ProtoReflect.Descriptor instead.
 func (*TopicReplicas) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{18}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TopicReplicas) GetTopicId() []byte {
@@ -1570,7 +1673,7 @@ type HeldReplica struct {
 
 func (x *HeldReplica) Reset() {
 	*x = HeldReplica{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[19]
+	mi := &file_controllerd_v1_command_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1582,7 +1685,7 @@ func (x *HeldReplica) String() string {
 func (*HeldReplica) ProtoMessage() {}
 
 func (x *HeldReplica) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[19]
+	mi := &file_controllerd_v1_command_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1595,7 +1698,7 @@ func (x *HeldReplica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldReplica.ProtoReflect.Descriptor instead.
 func (*HeldReplica) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{19}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *HeldReplica) GetPartition() int32 {
@@ -1632,7 +1735,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[20]
+	mi := &file_controllerd_v1_command_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1644,7 +1747,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[20]
+	mi := &file_controllerd_v1_command_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1657,7 +1760,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{20}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Hello) GetClusterUuid() string {
@@ -1721,7 +1824,7 @@ type ResumePoint struct {
 
 func (x *ResumePoint) Reset() {
 	*x = ResumePoint{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[21]
+	mi := &file_controllerd_v1_command_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1733,7 +1836,7 @@ func (x *ResumePoint) String() string {
 func (*ResumePoint) ProtoMessage() {}
 
 func (x *ResumePoint) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[21]
+	mi := &file_controllerd_v1_command_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1746,7 +1849,7 @@ func (x *ResumePoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumePoint.ProtoReflect.Descriptor instead.
 func (*ResumePoint) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{21}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ResumePoint) GetControllerEpoch() int64 {
@@ -1783,7 +1886,7 @@ type Pong struct {
 
 func (x *Pong) Reset() {
 	*x = Pong{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[22]
+	mi := &file_controllerd_v1_command_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1795,7 +1898,7 @@ func (x *Pong) String() string {
 func (*Pong) ProtoMessage() {}
 
 func (x *Pong) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[22]
+	mi := &file_controllerd_v1_command_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1808,7 +1911,7 @@ func (x *Pong) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pong.ProtoReflect.Descriptor instead.
 func (*Pong) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{22}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Pong) GetSequence() int64 {
@@ -1843,7 +1946,7 @@ type Digest struct {
 
 func (x *Digest) Reset() {
 	*x = Digest{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[23]
+	mi := &file_controllerd_v1_command_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1855,7 +1958,7 @@ func (x *Digest) String() string {
 func (*Digest) ProtoMessage() {}
 
 func (x *Digest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[23]
+	mi := &file_controllerd_v1_command_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1868,7 +1971,7 @@ func (x *Digest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Digest.ProtoReflect.Descriptor instead.
 func (*Digest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{23}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Digest) GetCount() int64 {
@@ -1898,7 +2001,7 @@ type CommandAck struct {
 
 func (x *CommandAck) Reset() {
 	*x = CommandAck{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[24]
+	mi := &file_controllerd_v1_command_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1910,7 +2013,7 @@ func (x *CommandAck) String() string {
 func (*CommandAck) ProtoMessage() {}
 
 func (x *CommandAck) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[24]
+	mi := &file_controllerd_v1_command_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1923,7 +2026,7 @@ func (x *CommandAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandAck.ProtoReflect.Descriptor instead.
 func (*CommandAck) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{24}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CommandAck) GetSequence() int64 {
@@ -1956,7 +2059,7 @@ type PartitionResults struct {
 
 func (x *PartitionResults) Reset() {
 	*x = PartitionResults{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[25]
+	mi := &file_controllerd_v1_command_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1968,7 +2071,7 @@ func (x *PartitionResults) String() string {
 func (*PartitionResults) ProtoMessage() {}
 
 func (x *PartitionResults) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[25]
+	mi := &file_controllerd_v1_command_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1981,7 +2084,7 @@ func (x *PartitionResults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionResults.ProtoReflect.Descriptor instead.
 func (*PartitionResults) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{25}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PartitionResults) GetOutcomes() []*PartitionOutcome {
@@ -2007,7 +2110,7 @@ type PartitionOutcome struct {
 
 func (x *PartitionOutcome) Reset() {
 	*x = PartitionOutcome{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[26]
+	mi := &file_controllerd_v1_command_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2019,7 +2122,7 @@ func (x *PartitionOutcome) String() string {
 func (*PartitionOutcome) ProtoMessage() {}
 
 func (x *PartitionOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[26]
+	mi := &file_controllerd_v1_command_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2032,7 +2135,7 @@ func (x *PartitionOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionOutcome.ProtoReflect.Descriptor instead.
 func (*PartitionOutcome) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{26}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PartitionOutcome) GetTopicId() []byte {
@@ -2088,7 +2191,12 @@ var File_controllerd_v1_command_proto protoreflect.FileDescriptor
 
 const file_controllerd_v1_command_proto_rawDesc = "" +
 	"\n" +
-	"\x1ccontrollerd/v1/command.proto\x12\x0econtrollerd.v1\x1a\x1bcontrollerd/v1/record.proto\"\xd6\x01\n" +
+	"\x1ccontrollerd/v1/command.proto\x12\x0econtrollerd.v1\x1a\x1bcontrollerd/v1/record.proto\"\x14\n" +
+	"\x12ReportStateRequest\"\x99\x01\n" +
+	"\x13ReportStateResponse\x121\n" +
+	"\bidentity\x18\x01 \x01(\v2\x15.controllerd.v1.HelloR\bidentity\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\x123\n" +
+	"\x06topics\x18\x03 \x03(\v2\x1b.controllerd.v1.TopicStatesR\x06topics\"\xd6\x01\n" +
 	"\x05Stamp\x12!\n" +
 	"\fcluster_uuid\x18\x01 \x01(\tR\vclusterUuid\x12#\n" +
 	"\rcontroller_id\x18\x02 \x01(\tR\fcontrollerId\x12)\n" +
@@ -2244,9 +2352,10 @@ const file_controllerd_v1_command_proto_rawDesc = "" +
 	"$PARTITION_RESULT_FENCED_LEADER_EPOCH\x10\x03\x12*\n" +
 	"&PARTITION_RESULT_INCONSISTENT_TOPIC_ID\x10\x04\x12\"\n" +
 	"\x1ePARTITION_RESULT_STORAGE_ERROR\x10\x05\x12\x1b\n" +
-	"\x17PARTITION_RESULT_FAILED\x10\x062c\n" +
+	"\x17PARTITION_RESULT_FAILED\x10\x062\xbd\x01\n" +
 	"\x0eCommandService\x12Q\n" +
-	"\bCommands\x12\x1f.controllerd.v1.CommandsRequest\x1a .controllerd.v1.CommandsResponse(\x010\x01BGZEgithub.com/controllerd/controllerd/proto/controllerd/v1;controllerdv1b\x06proto3"
+	"\bCommands\x12\x1f.controllerd.v1.CommandsRequest\x1a .controllerd.v1.CommandsResponse(\x010\x01\x12X\n" +
+	"\vReportState\x12\".controllerd.v1.ReportStateRequest\x1a#.controllerd.v1.ReportStateResponse0\x01BGZEgithub.com/controllerd/controllerd/proto/controllerd/v1;controllerdv1b\x06proto3"
 
 var (
 	file_controllerd_v1_command_proto_rawDescOnce sync.Once
@@ -2261,85 +2370,91 @@ func file_controllerd_v1_command_proto_rawDescGZIP() []byte {
 }
 
 var file_controllerd_v1_command_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_controllerd_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_controllerd_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_controllerd_v1_command_proto_goTypes = []any{
-	(Refusal)(0),             // 0: controllerd.v1.Refusal
-	(PartitionResult)(0),     // 1: controllerd.v1.PartitionResult
-	(*Stamp)(nil),            // 2: controllerd.v1.Stamp
-	(*CommandsRequest)(nil),  // 3: controllerd.v1.CommandsRequest
-	(*Ping)(nil),             // 4: controllerd.v1.Ping
-	(*Progress)(nil),         // 5: controllerd.v1.Progress
-	(*Command)(nil),          // 6: controllerd.v1.Command
-	(*LeaderAndIsr)(nil),     // 7: controllerd.v1.LeaderAndIsr
-	(*TopicStates)(nil),      // 8: controllerd.v1.TopicStates
-	(*PartitionState)(nil),   // 9: controllerd.v1.PartitionState
-	(*UpdateMetadata)(nil),   // 10: controllerd.v1.UpdateMetadata
-	(*RemovedTopic)(nil),     // 11: controllerd.v1.RemovedTopic
-	(*StopReplica)(nil),      // 12: controllerd.v1.StopReplica
-	(*TopicStops)(nil),       // 13: controllerd.v1.TopicStops
-	(*PartitionStop)(nil),    // 14: controllerd.v1.PartitionStop
-	(*FullSync)(nil),         // 15: controllerd.v1.FullSync
-	(*LiveBrokers)(nil),      // 16: controllerd.v1.LiveBrokers
-	(*LiveBroker)(nil),       // 17: controllerd.v1.LiveBroker
-	(*CommandsResponse)(nil), // 18: controllerd.v1.CommandsResponse
-	(*ReplicaReport)(nil),    // 19: controllerd.v1.ReplicaReport
-	(*TopicReplicas)(nil),    // 20: controllerd.v1.TopicReplicas
-	(*HeldReplica)(nil),      // 21: controllerd.v1.HeldReplica
-	(*Hello)(nil),            // 22: controllerd.v1.Hello
-	(*ResumePoint)(nil),      // 23: controllerd.v1.ResumePoint
-	(*Pong)(nil),             // 24: controllerd.v1.Pong
-	(*Digest)(nil),           // 25: controllerd.v1.Digest
-	(*CommandAck)(nil),       // 26: controllerd.v1.CommandAck
-	(*PartitionResults)(nil), // 27: controllerd.v1.PartitionResults
-	(*PartitionOutcome)(nil), // 28: controllerd.v1.PartitionOutcome
-	(RecoveryState)(0),       // 29: controllerd.v1.RecoveryState
-	(*Endpoint)(nil),         // 30: controllerd.v1.Endpoint
+	(Refusal)(0),                // 0: controllerd.v1.Refusal
+	(PartitionResult)(0),        // 1: controllerd.v1.PartitionResult
+	(*ReportStateRequest)(nil),  // 2: controllerd.v1.ReportStateRequest
+	(*ReportStateResponse)(nil), // 3: controllerd.v1.ReportStateResponse
+	(*Stamp)(nil),               // 4: controllerd.v1.Stamp
+	(*CommandsRequest)(nil),     // 5: controllerd.v1.CommandsRequest
+	(*Ping)(nil),                // 6: controllerd.v1.Ping
+	(*Progress)(nil),            // 7: controllerd.v1.Progress
+	(*Command)(nil),             // 8: controllerd.v1.Command
+	(*LeaderAndIsr)(nil),        // 9: controllerd.v1.LeaderAndIsr
+	(*TopicStates)(nil),         // 10: controllerd.v1.TopicStates
+	(*PartitionState)(nil),      // 11: controllerd.v1.PartitionState
+	(*UpdateMetadata)(nil),      // 12: controllerd.v1.UpdateMetadata
+	(*RemovedTopic)(nil),        // 13: controllerd.v1.RemovedTopic
+	(*StopReplica)(nil),         // 14: controllerd.v1.StopReplica
+	(*TopicStops)(nil),          // 15: controllerd.v1.TopicStops
+	(*PartitionStop)(nil),       // 16: controllerd.v1.PartitionStop
+	(*FullSync)(nil),            // 17: controllerd.v1.FullSync
+	(*LiveBrokers)(nil),         // 18: controllerd.v1.LiveBrokers
+	(*LiveBroker)(nil),          // 19: controllerd.v1.LiveBroker
+	(*CommandsResponse)(nil),    // 20: controllerd.v1.CommandsResponse
+	(*ReplicaReport)(nil),       // 21: controllerd.v1.ReplicaReport
+	(*TopicReplicas)(nil),       // 22: controllerd.v1.TopicReplicas
+	(*HeldReplica)(nil),         // 23: controllerd.v1.HeldReplica
+	(*Hello)(nil),               // 24: controllerd.v1.Hello
+	(*ResumePoint)(nil),         // 25: controllerd.v1.ResumePoint
+	(*Pong)(nil),                // 26: controllerd.v1.Pong
+	(*Digest)(nil),              // 27: controllerd.v1.Digest
+	(*CommandAck)(nil),          // 28: controllerd.v1.CommandAck
+	(*PartitionResults)(nil),    // 29: controllerd.v1.PartitionResults
+	(*PartitionOutcome)(nil),    // 30: controllerd.v1.PartitionOutcome
+	(RecoveryState)(0),          // 31: controllerd.v1.RecoveryState
+	(*Endpoint)(nil),            // 32: controllerd.v1.Endpoint
 }
 var file_controllerd_v1_command_proto_depIdxs = []int32{
-	4,  // 0: controllerd.v1.CommandsRequest.ping:type_name -> controllerd.v1.Ping
-	6,  // 1: controllerd.v1.CommandsRequest.command:type_name -> controllerd.v1.Command
-	5,  // 2: controllerd.v1.Ping.progress:type_name -> controllerd.v1.Progress
-	2,  // 3: controllerd.v1.Command.stamp:type_name -> controllerd.v1.Stamp
-	7,  // 4: controllerd.v1.Command.leader_and_isr:type_name -> controllerd.v1.LeaderAndIsr
-	10, // 5: controllerd.v1.Command.update_metadata:type_name -> controllerd.v1.UpdateMetadata
-	12, // 6: controllerd.v1.Command.stop_replica:type_name -> controllerd.v1.StopReplica
-	15, // 7: controllerd.v1.Command.full_sync:type_name -> controllerd.v1.FullSync
-	5,  // 8: controllerd.v1.Command.progress:type_name -> controllerd.v1.Progress
-	8,  // 9: controllerd.v1.LeaderAndIsr.topics:type_name -> controllerd.v1.TopicStates
-	9,  // 10: controllerd.v1.TopicStates.partitions:type_name -> controllerd.v1.PartitionState
-	29, // 11: controllerd.v1.PartitionState.recovery:type_name -> controllerd.v1.RecoveryState
-	16, // 12: controllerd.v1.UpdateMetadata.live_brokers:type_name -> controllerd.v1.LiveBrokers
-	8,  // 13: controllerd.v1.UpdateMetadata.topics:type_name -> controllerd.v1.TopicStates
-	11, // 14: controllerd.v1.UpdateMetadata.removed_topics:type_name -> controllerd.v1.RemovedTopic
-	13, // 15: controllerd.v1.StopReplica.topics:type_name -> controllerd.v1.TopicStops
-	14, // 16: controllerd.v1.TopicStops.partitions:type_name -> controllerd.v1.PartitionStop
-	17, // 17: controllerd.v1.LiveBrokers.brokers:type_name -> controllerd.v1.LiveBroker
-	30, // 18: controllerd.v1.LiveBroker.endpoints:type_name -> controllerd.v1.Endpoint
-	22, // 19: controllerd.v1.CommandsResponse.hello:type_name -> controllerd.v1.Hello
-	24, // 20: controllerd.v1.CommandsResponse.pong:type_name -> controllerd.v1.Pong
-	26, // 21: controllerd.v1.CommandsResponse.ack:type_name -> controllerd.v1.CommandAck
-	27, // 22: controllerd.v1.CommandsResponse.results:type_name -> controllerd.v1.PartitionResults
-	19, // 23: controllerd.v1.CommandsResponse.report:type_name -> controllerd.v1.ReplicaReport
-	20, // 24: controllerd.v1.ReplicaReport.offline:type_name -> controllerd.v1.TopicReplicas
-	20, // 25: controllerd.v1.ReplicaReport.restored:type_name -> controllerd.v1.TopicReplicas
-	20, // 26: controllerd.v1.ReplicaReport.strays:type_name -> controllerd.v1.TopicReplicas
-	20, // 27: controllerd.v1.ReplicaReport.former_strays:type_name -> controllerd.v1.TopicReplicas
-	21, // 28: controllerd.v1.TopicReplicas.replicas:type_name -> controllerd.v1.HeldReplica
-	23, // 29: controllerd.v1.Hello.resume:type_name -> controllerd.v1.ResumePoint
-	20, // 30: controllerd.v1.Hello.offline:type_name -> controllerd.v1.TopicReplicas
-	20, // 31: controllerd.v1.Hello.strays:type_name -> controllerd.v1.TopicReplicas
-	25, // 32: controllerd.v1.Pong.hosted:type_name -> controllerd.v1.Digest
-	25, // 33: controllerd.v1.Pong.metadata:type_name -> controllerd.v1.Digest
-	0,  // 34: controllerd.v1.CommandAck.refusal:type_name -> controllerd.v1.Refusal
-	28, // 35: controllerd.v1.PartitionResults.outcomes:type_name -> controllerd.v1.PartitionOutcome
-	1,  // 36: controllerd.v1.PartitionOutcome.result:type_name -> controllerd.v1.PartitionResult
-	3,  // 37: controllerd.v1.CommandService.Commands:input_type -> controllerd.v1.CommandsRequest
-	18, // 38: controllerd.v1.CommandService.Commands:output_type -> controllerd.v1.CommandsResponse
-	38, // [38:39] is the sub-list for method output_type
-	37, // [37:38] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	24, // 0: controllerd.v1.ReportStateResponse.identity:type_name -> controllerd.v1.Hello
+	10, // 1: controllerd.v1.ReportStateResponse.topics:type_name -> controllerd.v1.TopicStates
+	6,  // 2: controllerd.v1.CommandsRequest.ping:type_name -> controllerd.v1.Ping
+	8,  // 3: controllerd.v1.CommandsRequest.command:type_name -> controllerd.v1.Command
+	7,  // 4: controllerd.v1.Ping.progress:type_name -> controllerd.v1.Progress
+	4,  // 5: controllerd.v1.Command.stamp:type_name -> controllerd.v1.Stamp
+	9,  // 6: controllerd.v1.Command.leader_and_isr:type_name -> controllerd.v1.LeaderAndIsr
+	12, // 7: controllerd.v1.Command.update_metadata:type_name -> controllerd.v1.UpdateMetadata
+	14, // 8: controllerd.v1.Command.stop_replica:type_name -> controllerd.v1.StopReplica
+	17, // 9: controllerd.v1.Command.full_sync:type_name -> controllerd.v1.FullSync
+	7,  // 10: controllerd.v1.Command.progress:type_name -> controllerd.v1.Progress
+	10, // 11: controllerd.v1.LeaderAndIsr.topics:type_name -> controllerd.v1.TopicStates
+	11, // 12: controllerd.v1.TopicStates.partitions:type_name -> controllerd.v1.PartitionState
+	31, // 13: controllerd.v1.PartitionState.recovery:type_name -> controllerd.v1.RecoveryState
+	18, // 14: controllerd.v1.UpdateMetadata.live_brokers:type_name -> controllerd.v1.LiveBrokers
+	10, // 15: controllerd.v1.UpdateMetadata.topics:type_name -> controllerd.v1.TopicStates
+	13, // 16: controllerd.v1.UpdateMetadata.removed_topics:type_name -> controllerd.v1.RemovedTopic
+	15, // 17: controllerd.v1.StopReplica.topics:type_name -> controllerd.v1.TopicStops
+	16, // 18: controllerd.v1.TopicStops.partitions:type_name -> controllerd.v1.PartitionStop
+	19, // 19: controllerd.v1.LiveBrokers.brokers:type_name -> controllerd.v1.LiveBroker
+	32, // 20: controllerd.v1.LiveBroker.endpoints:type_name -> controllerd.v1.Endpoint
+	24, // 21: controllerd.v1.CommandsResponse.hello:type_name -> controllerd.v1.Hello
+	26, // 22: controllerd.v1.CommandsResponse.pong:type_name -> controllerd.v1.Pong
+	28, // 23: controllerd.v1.CommandsResponse.ack:type_name -> controllerd.v1.CommandAck
+	29, // 24: controllerd.v1.CommandsResponse.results:type_name -> controllerd.v1.PartitionResults
+	21, // 25: controllerd.v1.CommandsResponse.report:type_name -> controllerd.v1.ReplicaReport
+	22, // 26: controllerd.v1.ReplicaReport.offline:type_name -> controllerd.v1.TopicReplicas
+	22, // 27: controllerd.v1.ReplicaReport.restored:type_name -> controllerd.v1.TopicReplicas
+	22, // 28: controllerd.v1.ReplicaReport.strays:type_name -> controllerd.v1.TopicReplicas
+	22, // 29: controllerd.v1.ReplicaReport.former_strays:type_name -> controllerd.v1.TopicReplicas
+	23, // 30: controllerd.v1.TopicReplicas.replicas:type_name -> controllerd.v1.HeldReplica
+	25, // 31: controllerd.v1.Hello.resume:type_name -> controllerd.v1.ResumePoint
+	22, // 32: controllerd.v1.Hello.offline:type_name -> controllerd.v1.TopicReplicas
+	22, // 33: controllerd.v1.Hello.strays:type_name -> controllerd.v1.TopicReplicas
+	27, // 34: controllerd.v1.Pong.hosted:type_name -> controllerd.v1.Digest
+	27, // 35: controllerd.v1.Pong.metadata:type_name -> controllerd.v1.Digest
+	0,  // 36: controllerd.v1.CommandAck.refusal:type_name -> controllerd.v1.Refusal
+	30, // 37: controllerd.v1.PartitionResults.outcomes:type_name -> controllerd.v1.PartitionOutcome
+	1,  // 38: controllerd.v1.PartitionOutcome.result:type_name -> controllerd.v1.PartitionResult
+	5,  // 39: controllerd.v1.CommandService.Commands:input_type -> controllerd.v1.CommandsRequest
+	2,  // 40: controllerd.v1.CommandService.ReportState:input_type -> controllerd.v1.ReportStateRequest
+	20, // 41: controllerd.v1.CommandService.Commands:output_type -> controllerd.v1.CommandsResponse
+	3,  // 42: controllerd.v1.CommandService.ReportState:output_type -> controllerd.v1.ReportStateResponse
+	41, // [41:43] is the sub-list for method output_type
+	39, // [39:41] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_controllerd_v1_command_proto_init() }
@@ -2348,17 +2463,17 @@ func file_controllerd_v1_command_proto_init() {
 		return
 	}
 	file_controllerd_v1_record_proto_init()
-	file_controllerd_v1_command_proto_msgTypes[1].OneofWrappers = []any{
+	file_controllerd_v1_command_proto_msgTypes[3].OneofWrappers = []any{
 		(*CommandsRequest_Ping)(nil),
 		(*CommandsRequest_Command)(nil),
 	}
-	file_controllerd_v1_command_proto_msgTypes[4].OneofWrappers = []any{
+	file_controllerd_v1_command_proto_msgTypes[6].OneofWrappers = []any{
 		(*Command_LeaderAndIsr)(nil),
 		(*Command_UpdateMetadata)(nil),
 		(*Command_StopReplica)(nil),
 		(*Command_FullSync)(nil),
 	}
-	file_controllerd_v1_command_proto_msgTypes[16].OneofWrappers = []any{
+	file_controllerd_v1_command_proto_msgTypes[18].OneofWrappers = []any{
 		(*CommandsResponse_Hello)(nil),
 		(*CommandsResponse_Pong)(nil),
 		(*CommandsResponse_Ack)(nil),
@@ -2371,7 +2486,7 @@ func file_controllerd_v1_command_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_controllerd_v1_command_proto_rawDesc), len(file_controllerd_v1_command_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   27,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,7 +21,8 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	CommandService_Commands_FullMethodName = "/controllerd.v1.CommandService/Commands"
+	CommandService_Commands_FullMethodName    = "/controllerd.v1.CommandService/Commands"
+	CommandService_ReportState_FullMethodName = "/controllerd.v1.CommandService/ReportState"
 )
 
 // CommandServiceClient is the client API for CommandService service.
@@ -33,6 +34,10 @@ type CommandServiceClient interface {
 	// Commands carries one ordered stream of commands to one incarnation of a
 	// broker. The broker speaks first, with a Hello.
 	Commands(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[CommandsRequest, CommandsResponse], error)
+	// ReportState says what the broker remembers of earlier commands, after the
+	// store of the controllers has lost what they were made from. It changes
+	// nothing.
+	ReportState(ctx context.Context, in *ReportStateRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReportStateResponse], error)
 }
 
 type commandServiceClient struct {
@@ -56,6 +61,25 @@ func (c *commandServiceClient) Commands(ctx context.Context, opts ...grpc.CallOp
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type CommandService_CommandsClient = grpc.BidiStreamingClient[CommandsRequest, CommandsResponse]
 
+func (c *commandServiceClient) ReportState(ctx context.Context, in *ReportStateRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReportStateResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &CommandService_ServiceDesc.Streams[1], CommandService_ReportState_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ReportStateRequest, ReportStateResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type CommandService_ReportStateClient = grpc.ServerStreamingClient[ReportStateResponse]
+
 // CommandServiceServer is the server API for CommandService service.
 // All implementations must embed UnimplementedCommandServiceServer
 // for forward compatibility.
@@ -65,6 +89,10 @@ type CommandServiceServer interface {
 	// Commands carries one ordered stream of commands to one incarnation of a
 	// broker. The broker speaks first, with a Hello.
 	Commands(grpc.BidiStreamingServer[CommandsRequest, CommandsResponse]) error
+	// ReportState says what the broker remembers of earlier commands, after the
+	// store of the controllers has lost what they were made from. It changes
+	// nothing.
+	ReportState(*ReportStateRequest, grpc.ServerStreamingServer[ReportStateResponse]) error
 	mustEmbedUnimplementedCommandServiceServer()
 }
 
@@ -77,6 +105,9 @@ type UnimplementedCommandServiceServer struct{}
 
 func (UnimplementedCommandServiceServer) Commands(grpc.BidiStreamingServer[CommandsRequest, CommandsResponse]) error {
 	return status.Error(codes.Unimplemented, "method Commands not implemented")
+}
+func (UnimplementedCommandServiceServer) ReportState(*ReportStateRequest, grpc.ServerStreamingServer[ReportStateResponse]) error {
+	return status.Error(codes.Unimplemented, "method ReportState not implemented")
 }
 func (UnimplementedCommandServiceServer) mustEmbedUnimplementedCommandServiceServer() {}
 func (UnimplementedCommandServiceServer) testEmbeddedByValue()                        {}
@@ -106,6 +137,17 @@ func _CommandService_Commands_Handler(srv interface{}, stream grpc.ServerStream)
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type CommandService_CommandsServer = grpc.BidiStreamingServer[CommandsRequest, CommandsResponse]
 
+func _CommandService_ReportState_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ReportStateRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(CommandServiceServer).ReportState(m, &grpc.GenericServerStream[ReportStateRequest, ReportStateResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type CommandService_ReportStateServer = grpc.ServerStreamingServer[ReportStateResponse]
+
 // CommandService_ServiceDesc is the grpc.ServiceDesc for CommandService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -119,6 +161,11 @@ var CommandService_ServiceDesc = grpc.ServiceDesc{
 			Handler:       _CommandService_Commands_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
+		},
+		{
+			StreamName:    "ReportState",
+			Handler:       _CommandService_ReportState_Handler,
+			ServerStreams: true,
 		},
 	},
 	Metadata: "controllerd/v1/command.proto",

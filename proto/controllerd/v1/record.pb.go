@@ -41,6 +41,9 @@ const (
 	EndCause_END_CAUSE_TRANSFERRED EndCause = 5
 	// It could not reach more than half of the live brokers.
 	EndCause_END_CAUSE_CUT_OFF EndCause = 6
+	// It was none: the epoch was raised above what brokers remember, after etcd
+	// had been restored from a snapshot.
+	EndCause_END_CAUSE_RECOVERED EndCause = 7
 )
 
 // Enum value maps for EndCause.
@@ -53,6 +56,7 @@ var (
 		4: "END_CAUSE_PROVEN_DEAD",
 		5: "END_CAUSE_TRANSFERRED",
 		6: "END_CAUSE_CUT_OFF",
+		7: "END_CAUSE_RECOVERED",
 	}
 	EndCause_value = map[string]int32{
 		"END_CAUSE_UNSPECIFIED": 0,
@@ -62,6 +66,7 @@ var (
 		"END_CAUSE_PROVEN_DEAD": 4,
 		"END_CAUSE_TRANSFERRED": 5,
 		"END_CAUSE_CUT_OFF":     6,
+		"END_CAUSE_RECOVERED":   7,
 	}
 )
 
@@ -265,6 +270,8 @@ const (
 	ChangeCause_CHANGE_CAUSE_REPLICA_OFFLINE ChangeCause = 12
 	// It is back.
 	ChangeCause_CHANGE_CAUSE_REPLICA_ONLINE ChangeCause = 13
+	// Its epochs were raised, after etcd had been restored from a snapshot.
+	ChangeCause_CHANGE_CAUSE_RECOVERED ChangeCause = 14
 )
 
 // Enum value maps for ChangeCause.
@@ -284,6 +291,7 @@ var (
 		11: "CHANGE_CAUSE_BROKER_UNREACHABLE",
 		12: "CHANGE_CAUSE_REPLICA_OFFLINE",
 		13: "CHANGE_CAUSE_REPLICA_ONLINE",
+		14: "CHANGE_CAUSE_RECOVERED",
 	}
 	ChangeCause_value = map[string]int32{
 		"CHANGE_CAUSE_UNSPECIFIED":         0,
@@ -300,6 +308,7 @@ var (
 		"CHANGE_CAUSE_BROKER_UNREACHABLE":  11,
 		"CHANGE_CAUSE_REPLICA_OFFLINE":     12,
 		"CHANGE_CAUSE_REPLICA_ONLINE":      13,
+		"CHANGE_CAUSE_RECOVERED":           14,
 	}
 )
 
@@ -898,9 +907,11 @@ type NodeRecord struct {
 	Decommissioned bool                   `protobuf:"varint,2,opt,name=decommissioned,proto3" json:"decommissioned,omitempty"`
 	// Nonce of the process that last registered for the first time: an older
 	// process of the node must not come back over it.
-	Nonce         string `protobuf:"bytes,3,opt,name=nonce,proto3" json:"nonce,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Nonce string `protobuf:"bytes,3,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	// Where the controller reached it last, also while it has no session.
+	ControlAddress string `protobuf:"bytes,4,opt,name=control_address,json=controlAddress,proto3" json:"control_address,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *NodeRecord) Reset() {
@@ -954,6 +965,78 @@ func (x *NodeRecord) GetNonce() string {
 	return ""
 }
 
+func (x *NodeRecord) GetControlAddress() string {
+	if x != nil {
+		return x.ControlAddress
+	}
+	return ""
+}
+
+// The key `recovery`: a recovery has begun and is not finished. No daemon takes
+// the seat while it stands.
+type RecoveryRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the controller epoch is raised to. Partition records that carry it are
+	// done.
+	Epoch  int64  `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Unix milliseconds, for people only.
+	BeganMs       int64 `protobuf:"varint,3,opt,name=began_ms,json=beganMs,proto3" json:"began_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecoveryRecord) Reset() {
+	*x = RecoveryRecord{}
+	mi := &file_controllerd_v1_record_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecoveryRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecoveryRecord) ProtoMessage() {}
+
+func (x *RecoveryRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_record_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecoveryRecord.ProtoReflect.Descriptor instead.
+func (*RecoveryRecord) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_record_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *RecoveryRecord) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *RecoveryRecord) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *RecoveryRecord) GetBeganMs() int64 {
+	if x != nil {
+		return x.BeganMs
+	}
+	return 0
+}
+
 // A key under `topics/`.
 type TopicRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -977,7 +1060,7 @@ type TopicRecord struct {
 
 func (x *TopicRecord) Reset() {
 	*x = TopicRecord{}
-	mi := &file_controllerd_v1_record_proto_msgTypes[8]
+	mi := &file_controllerd_v1_record_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -989,7 +1072,7 @@ func (x *TopicRecord) String() string {
 func (*TopicRecord) ProtoMessage() {}
 
 func (x *TopicRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_record_proto_msgTypes[8]
+	mi := &file_controllerd_v1_record_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1002,7 +1085,7 @@ func (x *TopicRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicRecord.ProtoReflect.Descriptor instead.
 func (*TopicRecord) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_record_proto_rawDescGZIP(), []int{8}
+	return file_controllerd_v1_record_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TopicRecord) GetTopicId() []byte {
@@ -1109,7 +1192,7 @@ type PartitionRecord struct {
 
 func (x *PartitionRecord) Reset() {
 	*x = PartitionRecord{}
-	mi := &file_controllerd_v1_record_proto_msgTypes[9]
+	mi := &file_controllerd_v1_record_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1121,7 +1204,7 @@ func (x *PartitionRecord) String() string {
 func (*PartitionRecord) ProtoMessage() {}
 
 func (x *PartitionRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_record_proto_msgTypes[9]
+	mi := &file_controllerd_v1_record_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1134,7 +1217,7 @@ func (x *PartitionRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionRecord.ProtoReflect.Descriptor instead.
 func (*PartitionRecord) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_record_proto_rawDescGZIP(), []int{9}
+	return file_controllerd_v1_record_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PartitionRecord) GetPartition() int32 {
@@ -1254,7 +1337,7 @@ type TombstoneRecord struct {
 
 func (x *TombstoneRecord) Reset() {
 	*x = TombstoneRecord{}
-	mi := &file_controllerd_v1_record_proto_msgTypes[10]
+	mi := &file_controllerd_v1_record_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1266,7 +1349,7 @@ func (x *TombstoneRecord) String() string {
 func (*TombstoneRecord) ProtoMessage() {}
 
 func (x *TombstoneRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_record_proto_msgTypes[10]
+	mi := &file_controllerd_v1_record_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1279,7 +1362,7 @@ func (x *TombstoneRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TombstoneRecord.ProtoReflect.Descriptor instead.
 func (*TombstoneRecord) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_record_proto_rawDescGZIP(), []int{10}
+	return file_controllerd_v1_record_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TombstoneRecord) GetTopic() string {
@@ -1344,7 +1427,7 @@ type TombstoneHolder struct {
 
 func (x *TombstoneHolder) Reset() {
 	*x = TombstoneHolder{}
-	mi := &file_controllerd_v1_record_proto_msgTypes[11]
+	mi := &file_controllerd_v1_record_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1356,7 +1439,7 @@ func (x *TombstoneHolder) String() string {
 func (*TombstoneHolder) ProtoMessage() {}
 
 func (x *TombstoneHolder) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_record_proto_msgTypes[11]
+	mi := &file_controllerd_v1_record_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1369,7 +1452,7 @@ func (x *TombstoneHolder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TombstoneHolder.ProtoReflect.Descriptor instead.
 func (*TombstoneHolder) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_record_proto_rawDescGZIP(), []int{11}
+	return file_controllerd_v1_record_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TombstoneHolder) GetBrokerId() int32 {
@@ -1396,7 +1479,7 @@ type PartitionBlock struct {
 
 func (x *PartitionBlock) Reset() {
 	*x = PartitionBlock{}
-	mi := &file_controllerd_v1_record_proto_msgTypes[12]
+	mi := &file_controllerd_v1_record_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1408,7 +1491,7 @@ func (x *PartitionBlock) String() string {
 func (*PartitionBlock) ProtoMessage() {}
 
 func (x *PartitionBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_record_proto_msgTypes[12]
+	mi := &file_controllerd_v1_record_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1421,7 +1504,7 @@ func (x *PartitionBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionBlock.ProtoReflect.Descriptor instead.
 func (*PartitionBlock) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_record_proto_rawDescGZIP(), []int{12}
+	return file_controllerd_v1_record_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PartitionBlock) GetPartitions() []*PartitionRecord {
@@ -1486,12 +1569,17 @@ const file_controllerd_v1_record_proto_rawDesc = "" +
 	"\rregistered_ms\x18\n" +
 	" \x01(\x03R\fregisteredMs\x12 \n" +
 	"\vunreachable\x18\v \x01(\bR\vunreachable\x12'\n" +
-	"\x0faddress_version\x18\f \x01(\x03R\x0eaddressVersion\"g\n" +
+	"\x0faddress_version\x18\f \x01(\x03R\x0eaddressVersion\"\x90\x01\n" +
 	"\n" +
 	"NodeRecord\x12\x1b\n" +
 	"\tnode_uuid\x18\x01 \x01(\tR\bnodeUuid\x12&\n" +
 	"\x0edecommissioned\x18\x02 \x01(\bR\x0edecommissioned\x12\x14\n" +
-	"\x05nonce\x18\x03 \x01(\tR\x05nonce\"\xec\x03\n" +
+	"\x05nonce\x18\x03 \x01(\tR\x05nonce\x12'\n" +
+	"\x0fcontrol_address\x18\x04 \x01(\tR\x0econtrolAddress\"Y\n" +
+	"\x0eRecoveryRecord\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x19\n" +
+	"\bbegan_ms\x18\x03 \x01(\x03R\abeganMs\"\xec\x03\n" +
 	"\vTopicRecord\x12\x19\n" +
 	"\btopic_id\x18\x01 \x01(\fR\atopicId\x12+\n" +
 	"\x11partitions_wanted\x18\x02 \x01(\x05R\x10partitionsWanted\x12'\n" +
@@ -1545,7 +1633,7 @@ const file_controllerd_v1_record_proto_rawDesc = "" +
 	"\x0ePartitionBlock\x12?\n" +
 	"\n" +
 	"partitions\x18\x01 \x03(\v2\x1f.controllerd.v1.PartitionRecordR\n" +
-	"partitions*\xbd\x01\n" +
+	"partitions*\xd6\x01\n" +
 	"\bEndCause\x12\x19\n" +
 	"\x15END_CAUSE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12END_CAUSE_RESIGNED\x10\x01\x12\x16\n" +
@@ -1553,7 +1641,8 @@ const file_controllerd_v1_record_proto_rawDesc = "" +
 	"\x15END_CAUSE_SELF_FENCED\x10\x03\x12\x19\n" +
 	"\x15END_CAUSE_PROVEN_DEAD\x10\x04\x12\x19\n" +
 	"\x15END_CAUSE_TRANSFERRED\x10\x05\x12\x15\n" +
-	"\x11END_CAUSE_CUT_OFF\x10\x06*`\n" +
+	"\x11END_CAUSE_CUT_OFF\x10\x06\x12\x17\n" +
+	"\x13END_CAUSE_RECOVERED\x10\a*`\n" +
 	"\vBrokerState\x12\x1c\n" +
 	"\x18BROKER_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14BROKER_STATE_RUNNING\x10\x01\x12\x19\n" +
@@ -1566,7 +1655,7 @@ const file_controllerd_v1_record_proto_rawDesc = "" +
 	"\rRecoveryState\x12\x1e\n" +
 	"\x1aRECOVERY_STATE_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18RECOVERY_STATE_RECOVERED\x10\x01\x12\x1d\n" +
-	"\x19RECOVERY_STATE_RECOVERING\x10\x02*\xd0\x03\n" +
+	"\x19RECOVERY_STATE_RECOVERING\x10\x02*\xec\x03\n" +
 	"\vChangeCause\x12\x1c\n" +
 	"\x18CHANGE_CAUSE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14CHANGE_CAUSE_CREATED\x10\x01\x12\x1c\n" +
@@ -1582,7 +1671,8 @@ const file_controllerd_v1_record_proto_rawDesc = "" +
 	"\x12#\n" +
 	"\x1fCHANGE_CAUSE_BROKER_UNREACHABLE\x10\v\x12 \n" +
 	"\x1cCHANGE_CAUSE_REPLICA_OFFLINE\x10\f\x12\x1f\n" +
-	"\x1bCHANGE_CAUSE_REPLICA_ONLINE\x10\rBGZEgithub.com/controllerd/controllerd/proto/controllerd/v1;controllerdv1b\x06proto3"
+	"\x1bCHANGE_CAUSE_REPLICA_ONLINE\x10\r\x12\x1a\n" +
+	"\x16CHANGE_CAUSE_RECOVERED\x10\x0eBGZEgithub.com/controllerd/controllerd/proto/controllerd/v1;controllerdv1b\x06proto3"
 
 var (
 	file_controllerd_v1_record_proto_rawDescOnce sync.Once
@@ -1597,7 +1687,7 @@ func file_controllerd_v1_record_proto_rawDescGZIP() []byte {
 }
 
 var file_controllerd_v1_record_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_controllerd_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_controllerd_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_controllerd_v1_record_proto_goTypes = []any{
 	(EndCause)(0),            // 0: controllerd.v1.EndCause
 	(BrokerState)(0),         // 1: controllerd.v1.BrokerState
@@ -1612,23 +1702,24 @@ var file_controllerd_v1_record_proto_goTypes = []any{
 	(*Endpoint)(nil),         // 10: controllerd.v1.Endpoint
 	(*BrokerRecord)(nil),     // 11: controllerd.v1.BrokerRecord
 	(*NodeRecord)(nil),       // 12: controllerd.v1.NodeRecord
-	(*TopicRecord)(nil),      // 13: controllerd.v1.TopicRecord
-	(*PartitionRecord)(nil),  // 14: controllerd.v1.PartitionRecord
-	(*TombstoneRecord)(nil),  // 15: controllerd.v1.TombstoneRecord
-	(*TombstoneHolder)(nil),  // 16: controllerd.v1.TombstoneHolder
-	(*PartitionBlock)(nil),   // 17: controllerd.v1.PartitionBlock
-	nil,                      // 18: controllerd.v1.TopicRecord.ConfigEntry
+	(*RecoveryRecord)(nil),   // 13: controllerd.v1.RecoveryRecord
+	(*TopicRecord)(nil),      // 14: controllerd.v1.TopicRecord
+	(*PartitionRecord)(nil),  // 15: controllerd.v1.PartitionRecord
+	(*TombstoneRecord)(nil),  // 16: controllerd.v1.TombstoneRecord
+	(*TombstoneHolder)(nil),  // 17: controllerd.v1.TombstoneHolder
+	(*PartitionBlock)(nil),   // 18: controllerd.v1.PartitionBlock
+	nil,                      // 19: controllerd.v1.TopicRecord.ConfigEntry
 }
 var file_controllerd_v1_record_proto_depIdxs = []int32{
 	0,  // 0: controllerd.v1.TermRecord.end_cause:type_name -> controllerd.v1.EndCause
 	10, // 1: controllerd.v1.BrokerRecord.endpoints:type_name -> controllerd.v1.Endpoint
 	1,  // 2: controllerd.v1.BrokerRecord.state:type_name -> controllerd.v1.BrokerState
 	2,  // 3: controllerd.v1.BrokerRecord.metadata_scope:type_name -> controllerd.v1.MetadataScope
-	18, // 4: controllerd.v1.TopicRecord.config:type_name -> controllerd.v1.TopicRecord.ConfigEntry
+	19, // 4: controllerd.v1.TopicRecord.config:type_name -> controllerd.v1.TopicRecord.ConfigEntry
 	3,  // 5: controllerd.v1.PartitionRecord.recovery:type_name -> controllerd.v1.RecoveryState
 	4,  // 6: controllerd.v1.PartitionRecord.cause:type_name -> controllerd.v1.ChangeCause
-	16, // 7: controllerd.v1.TombstoneRecord.holders:type_name -> controllerd.v1.TombstoneHolder
-	14, // 8: controllerd.v1.PartitionBlock.partitions:type_name -> controllerd.v1.PartitionRecord
+	17, // 7: controllerd.v1.TombstoneRecord.holders:type_name -> controllerd.v1.TombstoneHolder
+	15, // 8: controllerd.v1.PartitionBlock.partitions:type_name -> controllerd.v1.PartitionRecord
 	9,  // [9:9] is the sub-list for method output_type
 	9,  // [9:9] is the sub-list for method input_type
 	9,  // [9:9] is the sub-list for extension type_name
@@ -1647,7 +1738,7 @@ func file_controllerd_v1_record_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_controllerd_v1_record_proto_rawDesc), len(file_controllerd_v1_record_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
