@@ -29,6 +29,9 @@ var serviceLink = regexp.MustCompile(`^(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|
 // everybody on the host can read.
 var secretKeys = []string{passwordKey}
 
+// defaultOrigin is where a value comes from that nobody has given.
+const defaultOrigin = "default"
+
 // setting is one key of the configuration, with what decides it.
 type setting struct {
 	Key    string `json:"key"`
@@ -102,7 +105,7 @@ type settler struct {
 func (s *settler) apply(fl *pflag.Flag) {
 	v := fl.Value.(*layered)
 	secret := slices.Contains(secretKeys, fl.Name)
-	chosen := value{origin: "default"}
+	chosen := value{origin: defaultOrigin}
 	switch env, inEnv := s.env[fl.Name]; {
 	case v.given != nil:
 		if chosen = (value{v.given, "flag --" + fl.Name}); secret {
@@ -247,13 +250,11 @@ file or the default. Secrets are masked. All faults are reported, with exit code
 	cmd.Flags().BoolVar(&out.noHeaders, "no-headers", false, "tables without headers")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		settings, err := settle(cmd.Flags(), os.Environ())
-		if !effective {
-			settings = slices.DeleteFunc(settings, func(s setting) bool { return s.Origin == "default" })
-		}
-		if shown := out.show(cmd.OutOrStdout(), &configView{Settings: append([]setting{}, settings...)}); shown != nil {
+		shown := slices.DeleteFunc(slices.Clone(settings), func(s setting) bool { return !effective && s.Origin == defaultOrigin })
+		if shown := out.show(cmd.OutOrStdout(), &configView{Settings: append([]setting{}, shown...)}); shown != nil {
 			return shown
 		}
-		return cfg.faults(err)
+		return cfg.faults(settings, err)
 	}
 	return cmd
 }
@@ -271,8 +272,8 @@ Nothing is reached over the network.`,
 	cfg.addFlags(cmd.Flags())
 	layer(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		_, err := settle(cmd.Flags(), os.Environ())
-		if err := cfg.faults(err); err != nil {
+		settings, err := settle(cmd.Flags(), os.Environ())
+		if err := cfg.faults(settings, err); err != nil {
 			return err
 		}
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), "nothing is wrong with the configuration")

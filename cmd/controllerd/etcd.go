@@ -54,9 +54,8 @@ func (cfg *etcdConfig) etcdFaults() error {
 			plain++
 		}
 	}
-	secured := cfg.caFile != "" || cfg.certFile != "" || cfg.keyFile != ""
 	fault((cfg.certFile == "") != (cfg.keyFile == ""), "--etcd-cert and --etcd-key go together")
-	fault(secured && plain > 0, "--etcd-cacert, --etcd-cert and --etcd-key are of no use to an endpoint that begins with http://")
+	fault(cfg.secured() && plain > 0, "--etcd-cacert, --etcd-cert and --etcd-key are of no use to an endpoint that begins with http://")
 	fault(cfg.password != "" && cfg.passwordFile != "", "etcd-password and etcd-password-file are both given")
 	fault(cfg.user == "" && (cfg.password != "" || cfg.passwordFile != ""), "a password for etcd, but no --etcd-user")
 	fault(cfg.user != "" && cfg.password == "" && cfg.passwordFile == "", "--etcd-user without a password: set $"+envName(passwordKey)+" or --etcd-password-file")
@@ -66,6 +65,11 @@ func (cfg *etcdConfig) etcdFaults() error {
 		faults = append(faults, err, missing)
 	}
 	return errors.Join(etcdstore.CheckEndpoints(cfg.endpoints), errors.Join(faults...))
+}
+
+// secured reports whether connections to etcd are to be encrypted.
+func (cfg *etcdConfig) secured() bool {
+	return cfg.caFile != "" || cfg.certFile != "" || cfg.keyFile != ""
 }
 
 // tls is nil for plain connections.

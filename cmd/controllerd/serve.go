@@ -10,10 +10,12 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/controllerd/controllerd/controller"
 	"github.com/controllerd/controllerd/election"
@@ -26,6 +28,7 @@ import (
 // serveConfig are the flags of serve.
 type serveConfig struct {
 	etcdConfig
+	embedded  embeddedConfig
 	cluster   string
 	id        string
 	listen    string
@@ -45,15 +48,22 @@ func newServe() *cobra.Command {
 and cluster name: one is active, the others are ready to follow within
 milliseconds. SIGTERM gives up the seat in order.
 
+Without an etcd of your own, --embedded-etcd runs a member in the daemon: a
+single one, or with --embedded-etcd-peers one of three, of which any may fail.
+
 Each flag may also be given as a variable of the environment (--lease-ttl as
 CONTROLLERD_LEASE_TTL) or in the file that --config names (lease-ttl: 5s). Flags
 win over the environment, the environment over the file. See "config show".`,
 		Example: `  controllerd serve --etcd-endpoints 10.0.0.1:2379,10.0.0.2:2379 --id a
-  controllerd serve --etcd-endpoints 127.0.0.1:2379 --id b --listen 127.0.0.1:7071`,
+  controllerd serve --etcd-endpoints 127.0.0.1:2379 --id b --listen 127.0.0.1:7071
+  controllerd serve --embedded-etcd /var/lib/controllerd
+  controllerd serve --embedded-etcd /var/lib/controllerd --id a \
+    --embedded-etcd-peers a=http://10.0.0.1:2380,b=http://10.0.0.2:2380,c=http://10.0.0.3:2380 \
+    --embedded-etcd-listen-client 10.0.0.1:2379 --listen 10.0.0.1:7070`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := settle(cmd.Flags(), os.Environ())
-			if err := cfg.faults(err); err != nil {
+			settings, err := settle(cmd.Flags(), os.Environ())
+			if err := cfg.faults(settings, err); err != nil {
 				return err
 			}
 			return serve(cmd.Context(), cfg, cmd.ErrOrStderr())
@@ -67,6 +77,7 @@ win over the environment, the environment over the file. See "config show".`,
 func (cfg *serveConfig) addFlags(f *pflag.FlagSet) {
 	cfg.addEtcdFlags(f)
 	f.StringVar(&cfg.password, passwordKey, "", "password of --etcd-user; not as a flag")
+	cfg.embedded.addFlags(f)
 	f.StringVar(&cfg.cluster, "cluster", "default", "name under which the cluster's keys are kept: a-z, 0-9 and -")
 	f.StringVar(&cfg.id, "id", "", "name of this daemon, different from that of every other (default: the host's name and the port)")
 	f.StringVar(&cfg.listen, "listen", "127.0.0.1:7070", "address of the gRPC services")
@@ -96,9 +107,35 @@ func noArgs(cmd *cobra.Command, args []string) error {
 // stopLimit is how long stopping may take, whatever hangs.
 const stopLimit = 8 * time.Second
 
-// serve runs one daemon until the context ends.
+// serve runs one daemon until the context ends, and before and after it the
+// member of etcd that is its own.
 func serve(ctx context.Context, cfg serveConfig, stderr io.Writer) error {
 	log := slog.New(slog.NewTextHandler(stderr, nil))
+	if cfg.embedded.dir == "" {
+		return cfg.serve(ctx, log)
+	}
+	member, err := cfg.startMember(ctx, log)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case err := <-member.Err():
+			cancel(fmt.Errorf("etcd member ended: %w", cmp.Or(err, errors.New("it stopped"))))
+		case <-ctx.Done():
+		}
+	}()
+	err = cfg.serve(ctx, log)
+	cancel(nil)
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		err = errors.Join(cause, err)
+	}
+	return errors.Join(err, member.Stop())
+}
+
+// serve runs one daemon on an etcd until the context ends.
+func (cfg serveConfig) serve(ctx context.Context, log *slog.Logger) error {
 	client, err := cfg.dial(ctx, log)
 	if ctx.Err() != nil && client == nil {
 		return nil // told to stop before it was let in
@@ -107,6 +144,7 @@ func serve(ctx context.Context, cfg serveConfig, stderr io.Writer) error {
 		return err
 	}
 	defer func() { _ = client.Close() }()
+	defer follow(ctx, client, cfg.secured())()
 	listener, err := net.Listen("tcp", cfg.listen)
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", cfg.listen, err)
@@ -130,9 +168,20 @@ func serve(ctx context.Context, cfg serveConfig, stderr io.Writer) error {
 	return runDaemon(ctx, daemon, listener, hook.NewRunner(cfg.onChange, log), log)
 }
 
+// follow lets the client find other members, until stop is called.
+func follow(ctx context.Context, client *clientv3.Client, secured bool) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var following sync.WaitGroup
+	following.Go(func() { etcdstore.Follow(ctx, client, secured) })
+	return func() {
+		cancel()
+		following.Wait()
+	}
+}
+
 // faults is all that is wrong with the configuration, beside what settle has
 // found, as a wrong usage.
-func (cfg *serveConfig) faults(found error) error {
+func (cfg *serveConfig) faults(settings []setting, found error) error {
 	faults := []error{found}
 	fault := func(wrong bool, format string, args ...any) {
 		if wrong {
@@ -141,10 +190,9 @@ func (cfg *serveConfig) faults(found error) error {
 	}
 	_, _, err := net.SplitHostPort(cfg.listen)
 	fault(err != nil, "listen address %q is not host:port", cfg.listen)
-	host, port, err := net.SplitHostPort(cfg.advertise)
-	fault(cfg.advertise != "" && (err != nil || host == "" || port == "" || port == "0"), "advertised address %q is not host:port", cfg.advertise)
+	fault(cfg.advertise != "" && !isAddress(cfg.advertise), "advertised address %q is not host:port", cfg.advertise)
 	fault(cfg.leaseTTL == 0, "lease TTL is 0") // to controller.Config it would mean the default
-	faults = append(faults, cfg.etcdFaults(), cfg.controller(unused{}, cfg.listen).Validate())
+	faults = append(faults, cfg.etcdFaults(), cfg.embeddedFaults(settings), cfg.controller(unused{}, cfg.listen).Validate())
 	if err := errors.Join(faults...); err != nil {
 		return usageError{err}
 	}
@@ -154,22 +202,39 @@ func (cfg *serveConfig) faults(found error) error {
 // unused stands for the store that a configuration is checked without.
 type unused struct{ store.Store }
 
+// isAddress reports whether somebody could dial an address.
+func isAddress(s string) bool {
+	host, port, err := net.SplitHostPort(s)
+	return err == nil && host != "" && port != "" && port != "0"
+}
+
+// advertised is the address that others are told to dial: one that was given,
+// or the one that is listened on.
+func advertised(listen, given string) string {
+	host, port, _ := net.SplitHostPort(listen)
+	if ip := net.ParseIP(host); host == "" || ip.IsUnspecified() { // nobody else can dial it
+		host = hostName()
+	}
+	return cmp.Or(given, net.JoinHostPort(host, port))
+}
+
+func hostName() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return "controllerd"
+	}
+	return name
+}
+
 // controller fills in what the flags leave open, for a daemon that listens on
 // an address.
 func (cfg serveConfig) controller(s store.Store, listen string) controller.Config {
-	name, err := os.Hostname()
-	if err != nil {
-		name = "controllerd"
-	}
-	host, port, _ := net.SplitHostPort(listen)
-	if ip := net.ParseIP(host); host == "" || ip.IsUnspecified() { // nobody else can dial it
-		host = name
-	}
+	_, port, _ := net.SplitHostPort(listen)
 	return controller.Config{
 		Store:    s,
 		Cluster:  cfg.cluster,
-		ID:       cmp.Or(cfg.id, name+"-"+port),
-		Endpoint: cmp.Or(cfg.advertise, net.JoinHostPort(host, port)),
+		ID:       cmp.Or(cfg.id, hostName()+"-"+port),
+		Endpoint: advertised(listen, cfg.advertise),
 		Version:  buildVersion().Version,
 		LeaseTTL: cfg.leaseTTL,
 		Strategy: cfg.election,

@@ -49,7 +49,13 @@ func (p *process) logged() string {
 // otherwise. It is killed when the test ends.
 func startServe(t *testing.T, etcd string, args ...string) *process {
 	t.Helper()
-	args = append([]string{"serve", "--etcd-endpoints", etcd, "--cluster", "test", "--listen", "127.0.0.1:0", "--lease-ttl", "2s"}, args...)
+	return start(t, append([]string{"--etcd-endpoints", etcd}, args...)...)
+}
+
+// start is startServe with whatever etcd args name.
+func start(t *testing.T, args ...string) *process {
+	t.Helper()
+	args = append([]string{"serve", "--cluster", "test", "--listen", "127.0.0.1:0", "--lease-ttl", "2s"}, args...)
 	p := &process{t: t, cmd: exec.Command(os.Args[0], args...), started: time.Now(), exited: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), asProgram+"=1")
 	p.cmd.Stdout, p.cmd.Stderr = p, p

@@ -79,6 +79,35 @@ func TestServeFaults(t *testing.T) {
 			"limit of partitions of a topic is -1, want 0 or more", "limit of partitions of a request is -2, want 0 or more",
 			"limit of partitions of a cluster is -3, want 0 or more",
 		}},
+		{"--embedded-etcd /nowhere --etcd-endpoints 127.0.0.1:1 --etcd-cacert ca --embedded-etcd-quota 1MiB --embedded-etcd-listen-client localhost:1" +
+			" --embedded-etcd-listen-peer :1 --embedded-etcd-join --embedded-etcd-advertise-client 10.0.0.1 --lease-ttl 1s", []string{
+			"certificates for etcd: open ca: no such file or directory",
+			"--etcd-endpoints and --embedded-etcd: the daemon uses one etcd or the other",
+			"--embedded-etcd needs all of --etcd-cacert, --etcd-cert and --etcd-key, or none",
+			"--embedded-etcd-quota 1MiB is below 16MiB",
+			`--embedded-etcd-listen-client "localhost:1" is not an IP address and a port`,
+			`--embedded-etcd-listen-peer ":1" is not an IP address and a port`,
+			`--embedded-etcd-advertise-client "10.0.0.1" is not host:port`,
+			"--embedded-etcd-listen-peer is of no use without --embedded-etcd-peers",
+			"--embedded-etcd-join is of no use without --embedded-etcd-peers",
+			"lease TTL 1s is below 2s",
+		}},
+		{"--embedded-etcd /nowhere --id a --embedded-etcd-peers b=http://10.0.0.2:2380,b=http://10.0.0.3:2380,c=http://10.0.0.2:2380,10.0.0.4:2380,d=https://10.0.0.5:2380,e=http://me:secret@10.0.0.6:2380", []string{
+			`--embedded-etcd-peers names "b" twice`, "--embedded-etcd-peers names 10.0.0.2:2380 twice",
+			`--embedded-etcd-peers: peer 4 is not id=http://host:port`,
+			`--embedded-etcd-peers: peer 5 does not begin with http://, as without certificates`,
+			`--embedded-etcd-peers: peer 6 is not id=http://host:port`,
+		}},
+		{"--embedded-etcd /nowhere --id a --embedded-etcd-peers b=http://10.0.0.2:2380", []string{
+			`--embedded-etcd-peers does not name this daemon, whose id is "a"`,
+		}},
+		{"--embedded-etcd /nowhere --id a --embedded-etcd-peers a=http://host-a:2380", []string{
+			`--embedded-etcd-peers: "host-a:2380" is not an IP address and a port, so --embedded-etcd-listen-peer must be given`,
+		}},
+		{"--embedded-etcd-peers a=http://10.0.0.1:2380 --embedded-etcd-quota 1GiB", []string{
+			"--embedded-etcd-peers is of no use without --embedded-etcd", "--embedded-etcd-quota is of no use without --embedded-etcd",
+		}},
+		{"--embedded-etcd /nowhere --embedded-etcd-quota much", []string{`flag --embedded-etcd-quota: "much" is not a size like 8GiB`}},
 		{"--advertise :0", []string{`advertised address ":0" is not host:port`}},
 	} {
 		r := cli(append([]string{"serve"}, strings.Fields(tt.args)...)...).want(t, exitUsage)

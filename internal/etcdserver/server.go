@@ -4,71 +4,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/version"
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
-	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
-	"google.golang.org/grpc"
-)
-
-// Defaults of Config.
-const (
-	DefaultTick                 = 100 * time.Millisecond
-	DefaultElection             = time.Second
-	DefaultQuota          int64 = 8 << 30
-	DefaultKeepRevisions        = 10_000
-	compactionBatch             = 5_000 // revisions; etcd's own 1,000 is slower than the write path
-	compactionBatchPause        = 10 * time.Millisecond
-	bindAttempts                = 10
-	bindRetryInterval           = 50 * time.Millisecond
-	advertisedPeerAddress       = "127.0.0.1:1" // etcd wants one; a single member never dials it
-	memberName                  = "controllerd"
 )
 
 // ErrInUse is returned if another process or server holds the data directory.
 var ErrInUse = errors.New("data directory is in use")
 
-// Config says how to run the server.
-type Config struct {
-	// Dir is the data directory; it is made if it does not exist.
-	Dir string
-	// Addr is the client listen address, an IP and a port. Port 0 picks a free one.
-	Addr string
-	// Tick is the heartbeat interval and Election the election timeout, at
-	// least five ticks. No lease is shorter than 1.5 election timeouts,
-	// rounded up to a second. 0 means the defaults: 2 s leases.
-	Tick, Election time.Duration
-	// Quota is the size in bytes at which the server refuses writes. 0 means
-	// DefaultQuota.
-	Quota int64
-	// KeepRevisions is how many revisions automatic compaction leaves. 0 means
-	// DefaultKeepRevisions; below 0 turns compaction off.
-	KeepRevisions int
-	// Members are the addresses of all members for each other, by name, if there
-	// are several; Name is this one's.
-	Name    string
-	Members map[string]string
-	// ClientTLS secures what clients say; empty: they speak plain text.
-	ClientTLS transport.TLSInfo
-	// NoFsync trades durability for speed; for tests.
-	NoFsync bool
-	// Logger gets the server's log. Nil drops all but the reason for which etcd
-	// ends the process, which goes to stderr.
-	Logger *zap.Logger
-}
+// ErrOther is returned if the data directory is that of a member that is
+// configured in another way, so of another cluster.
+var ErrOther = errors.New("data directory belongs to another member")
 
 // Server is a running member.
 type Server struct {
@@ -76,13 +34,28 @@ type Server struct {
 	etcd    *embed.Etcd
 	lock    *fileutil.LockedFile
 	streams *streams
+	quiet   atomic.Bool // it logs nothing but why it ends the process
 	stop    sync.Once
 }
 
-// Start runs a server and returns when it answers. It fails with ErrInUse if
-// the directory is held, and with an error that wraps syscall.EADDRINUSE if
-// the port is taken.
+// Start runs a server and returns when it answers; one of several members needs
+// a majority of them for that. It fails as Launch does.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
+	s, err := Launch(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.ready(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("start etcd on %s: %w", s.cfg.Addr, err), s.HardStop())
+	}
+	return s, nil
+}
+
+// Launch runs a server that may not answer yet; calls wait until it does. It
+// fails with ErrInUse if the directory is held, with ErrOther if it is that of
+// another member, and with an error that wraps syscall.EADDRINUSE if a port is
+// taken.
+func Launch(ctx context.Context, cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make data directory: %w", err)
@@ -95,7 +68,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock %s: %w", cfg.Dir, err)
 	}
-	s, err := start(ctx, cfg)
+	s, err := launch(ctx, cfg)
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
@@ -103,36 +76,12 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	return s, nil
 }
 
-func (c Config) withDefaults() Config {
-	if c.Tick == 0 {
-		c.Tick = DefaultTick
-	}
-	if c.Election == 0 {
-		c.Election = DefaultElection
-	}
-	if c.Quota == 0 {
-		c.Quota = DefaultQuota
-	}
-	if c.KeepRevisions == 0 {
-		c.KeepRevisions = DefaultKeepRevisions
-	}
-	if c.Logger == nil {
-		c.Logger = lastWords()
-	}
-	return c
-}
-
-func lastWords() *zap.Logger {
-	encoder := zapcore.NewConsoleEncoder(zap.NewProductionEncoderConfig())
-	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(os.Stderr), zapcore.DPanicLevel))
-}
-
-// start binds and runs. Between finding a free port and binding it somebody
+// launch binds and runs. Between finding a free port and binding it somebody
 // else may take it, so that is tried again; a port that was asked for may
 // still be held for a moment by a server that just stopped.
-func start(ctx context.Context, cfg Config) (*Server, error) {
+func launch(ctx context.Context, cfg Config) (*Server, error) {
 	for attempt := 1; ; attempt++ {
-		s, err := startOnce(ctx, cfg)
+		s, err := launchOnce(cfg)
 		if !errors.Is(err, syscall.EADDRINUSE) || attempt == bindAttempts {
 			return s, err
 		}
@@ -144,28 +93,72 @@ func start(ctx context.Context, cfg Config) (*Server, error) {
 	}
 }
 
-func startOnce(ctx context.Context, cfg Config) (*Server, error) {
+func launchOnce(cfg Config) (*Server, error) {
 	addr, err := freeAddr(cfg.Addr)
 	if err != nil {
 		return nil, err
 	}
 	cfg.Addr = addr
-	s := &Server{cfg: cfg, streams: newStreams()}
-	s.etcd, err = embed.StartEtcd(embedConfig(cfg, s.streams))
+	s := &Server{streams: newStreams()}
+	cfg.Logger = cfg.Logger.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return hushed{c, &s.quiet} }))
+	s.cfg = cfg
+	s.etcd, err = startEtcd(embedConfig(cfg, s.streams))
 	if err != nil {
-		return nil, fmt.Errorf("start etcd on %s: %w", addr, err)
+		return nil, fmt.Errorf("start etcd %s on %s in %s: %w", version.Version, addr, cfg.Dir, err)
 	}
+	if err := s.checkMembers(); err != nil {
+		s.quiet.Store(true)
+		s.etcd.Server.HardStop()
+		s.etcd.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// startEtcd turns the panic with which etcd refuses a directory that a newer
+// version has written into an error.
+func startEtcd(cfg *embed.Config) (e *embed.Etcd, err error) {
+	defer func() {
+		if why := recover(); why != nil {
+			e, err = nil, fmt.Errorf("%v", why)
+		}
+	}()
+	return embed.StartEtcd(cfg)
+}
+
+// checkMembers compares what a directory knows of this member with what was
+// configured, which etcd ignores once there is the former.
+func (s *Server) checkMembers() error {
+	known := s.etcd.Server.Cluster()
+	own := known.Member(s.etcd.Server.MemberID())
+	if own == nil { // it crashed before it wrote any, or was removed and will say so
+		return nil
+	}
+	config := s.etcd.Config()
+	if want := config.AdvertisePeerUrls[0].String(); !slices.Contains(own.PeerURLs, want) {
+		var all []string
+		for _, m := range known.Members() {
+			all = append(all, m.PeerURLs...)
+		}
+		slices.Sort(all)
+		return fmt.Errorf("%s: %w: it is at %s of %s, and not at %s of %s", s.cfg.Dir, ErrOther,
+			strings.Join(own.PeerURLs, ","), strings.Join(all, ","), want, config.InitialCluster)
+	}
+	return nil
+}
+
+// ready waits until the server answers.
+func (s *Server) ready(ctx context.Context) error {
 	select {
 	case <-s.etcd.Server.ReadyNotify():
-		return s, nil
-	case err = <-s.etcd.Err():
+		return nil
+	case err := <-s.etcd.Err():
+		return err
 	case <-s.etcd.Server.StopNotify():
-		err = errors.New("stopped while starting")
+		return errors.New("stopped while starting")
 	case <-ctx.Done():
-		err = ctx.Err()
+		return ctx.Err()
 	}
-	s.etcd.Close()
-	return nil, fmt.Errorf("start etcd on %s: %w", addr, err)
 }
 
 // freeAddr replaces port 0 by a free port: the server advertises its address,
@@ -183,49 +176,6 @@ func freeAddr(addr string) (string, error) {
 		return "", fmt.Errorf("find free port: %w", err)
 	}
 	return l.Addr().String(), l.Close()
-}
-
-func embedConfig(cfg Config, st *streams) *embed.Config {
-	e := embed.NewConfig()
-	e.Name = memberName
-	e.Dir = filepath.Join(cfg.Dir, "member.etcd")
-	client := url.URL{Scheme: "http", Host: cfg.Addr}
-	if !cfg.ClientTLS.Empty() {
-		client.Scheme, e.ClientTLSInfo = "https", cfg.ClientTLS
-	}
-	e.ListenClientUrls = []url.URL{client}
-	e.AdvertiseClientUrls = []url.URL{client}
-	e.ListenPeerUrls = nil
-	e.AdvertisePeerUrls = []url.URL{{Scheme: "http", Host: advertisedPeerAddress}}
-	e.InitialCluster = e.InitialClusterFromName(e.Name)
-	if len(cfg.Members) > 0 {
-		joinMembers(e, cfg)
-	}
-	e.EnableGRPCGateway = false
-
-	e.TickMs = uint(cfg.Tick.Milliseconds())
-	e.ElectionMs = uint(cfg.Election.Milliseconds())
-	e.QuotaBackendBytes = cfg.Quota
-	e.UnsafeNoFsync = cfg.NoFsync
-	e.AutoCompactionMode = embed.CompactorModeRevision
-	e.AutoCompactionRetention = strconv.Itoa(max(cfg.KeepRevisions, 0))
-	e.CompactionBatchLimit = compactionBatch
-	e.CompactionSleepInterval = compactionBatchPause
-
-	e.ZapLoggerBuilder = embed.NewZapLoggerBuilder(cfg.Logger)
-	e.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.ChainStreamInterceptor(st.intercept)}
-	return e
-}
-
-// joinMembers makes the server one of several.
-func joinMembers(e *embed.Config, cfg Config) {
-	var all []string
-	for _, name := range slices.Sorted(maps.Keys(cfg.Members)) {
-		all = append(all, name+"=http://"+cfg.Members[name])
-	}
-	own := []url.URL{{Scheme: "http", Host: cfg.Members[cfg.Name]}}
-	e.Name, e.InitialCluster = cfg.Name, strings.Join(all, ",")
-	e.ListenPeerUrls, e.AdvertisePeerUrls = own, own
 }
 
 // Cut drops, from now on, what this member has to say to another one; Mend ends
@@ -247,15 +197,32 @@ func (s *Server) Err() <-chan error { return s.etcd.Err() }
 // Watchers is the number of watch streams that clients hold open.
 func (s *Server) Watchers() int { return s.streams.open(watchMethod) }
 
-// Stop ends the server and releases its directory and port. It may be called
-// more than once.
+// Stop ends the server and releases its directory and ports. A leader hands
+// over to another member first, if that takes no longer than a second. Stop may
+// be called more than once.
 func (s *Server) Stop() error {
+	if len(s.cfg.Members) > 0 {
+		moved := make(chan struct{})
+		go func() {
+			defer close(moved)
+			_ = s.etcd.Server.TryTransferLeadershipOnShutdown() // ends with the server
+		}()
+		select {
+		case <-moved:
+		case <-time.After(handOverTimeout):
+		}
+	}
+	return s.HardStop()
+}
+
+// HardStop is Stop without handing over: the others elect a leader when they
+// miss this one.
+func (s *Server) HardStop() error {
 	var err error
 	s.stop.Do(func() {
+		s.quiet.Store(true)
 		s.streams.end()
-		if len(s.cfg.Members) > 0 {
-			s.etcd.Server.HardStop() // or a leader would wait for a successor, which may be stopping too
-		}
+		s.etcd.Server.HardStop()
 		s.etcd.Close()
 		err = s.lock.Close()
 	})

@@ -39,9 +39,13 @@ func StartMembers(t testing.TB, n int) *Members {
 func (m *Members) run() error {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
-	peers, err := freePorts(len(m.servers))
+	free, err := FreeAddresses(len(m.servers))
 	if err != nil {
 		return err
+	}
+	peers := map[string]string{}
+	for i, addr := range free {
+		peers[memberName(i)] = addr
 	}
 	dir := m.t.TempDir()
 	faults := make([]error, len(m.servers))
@@ -60,16 +64,16 @@ func (m *Members) run() error {
 
 func memberName(i int) string { return fmt.Sprint("member-", i) }
 
-// freePorts are addresses for members to reach each other.
-func freePorts(n int) (map[string]string, error) {
-	out := map[string]string{}
-	for i := range n {
+// FreeAddresses are addresses of loopback at which nobody listens.
+func FreeAddresses(n int) ([]string, error) {
+	var out []string
+	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, fmt.Errorf("find free port: %w", err)
 		}
 		defer l.Close() // not before all are found
-		out[memberName(i)] = l.Addr().String()
+		out = append(out, l.Addr().String())
 	}
 	return out, nil
 }
@@ -78,7 +82,7 @@ func (m *Members) stop() {
 	var all sync.WaitGroup
 	for i, s := range m.servers {
 		if s != nil {
-			all.Go(func() { _ = s.Stop() })
+			all.Go(func() { _ = s.HardStop() })
 			m.servers[i] = nil
 		}
 	}
