@@ -128,6 +128,7 @@ func (l *Loop) takeBatch(limit int) int {
 	l.machine.Observe(events)
 	l.pusher.Observe(events)
 	l.noteCutOff(events)
+	l.countChanges(events)
 	if !in.forget || in.told == 0 {
 		l.feed.Observe(l.im, events)
 	}

@@ -103,6 +103,8 @@ type Loop struct {
 	vouched    store.Rev       // of the last list that the image agreed with, at first of the claim
 	sweeping   store.Rev       // hidden blocks up to it are to be deleted; 0: none
 	reach      reach
+	takeover   takeover
+	dueSince   time.Duration // since when some rule would change something; 0: none would
 
 	Stats Stats
 }
@@ -119,6 +121,7 @@ type Stats struct {
 	Disbelieved int64 // times that a broker claimed a higher epoch than etcd holds
 	Unreachable int64 // times that a broker was marked as unreachable
 	CutOff      int64 // terms given up because most brokers did not answer
+	Measured
 }
 
 // NewLoop is a daemon that has seen nothing yet.
@@ -310,8 +313,10 @@ func (l *Loop) elect(actions []election.Action, out []Action) []Action {
 			l.pusher.Begin(a.Claim)
 			l.vouched, l.sweeping = a.Claim.Rev, 0
 			l.reach.next, l.reach.marks = 0, nil
+			l.beginTakeover(l.candidate.Standing(l.im).Vacated)
 		case election.Stop:
 			l.active, l.stopping = false, true
+			l.Stats.Ended[endOf(a.Cause)]++
 			l.winding = errors.Is(a.Cause, election.ErrResigned) && l.plan != nil
 			out = l.drain(out)
 			out = l.push(l.pusher.End(), out)

@@ -98,8 +98,12 @@ type Controller struct {
 	queue   chan item
 	ended   chan struct{}
 	quiet   atomic.Int64 // Loop.Quiet, for goroutines that send
-	streams *rpc.Streams
-	wg      sync.WaitGroup
+	claimed atomic.Int64 // the epoch under which it is active, with quiet
+	stepped atomic.Int64 // when the owner ended its last step
+	// snapshot is what the owner has published last.
+	snapshot atomic.Pointer[Snapshot]
+	streams  *rpc.Streams
+	wg       sync.WaitGroup
 
 	// Owned by the goroutine of the loop.
 	termCtx  context.Context
@@ -107,7 +111,7 @@ type Controller struct {
 	replies  map[int64]chan rpc.Answer
 	requests int64
 	waiters  []*waiter
-	longest  time.Duration   // that the owner took for a step, or for looks
+	owner    OwnerStats
 	problems map[string]bool // that were logged
 	looked   time.Duration
 }
@@ -118,6 +122,7 @@ type item struct {
 	request rpc.Request
 	reply   chan rpc.Answer
 	waiter  *waiter
+	posted  time.Duration
 }
 
 // New makes a daemon. Its nonce is drawn here: one Controller is one process
@@ -146,6 +151,8 @@ func New(cfg Config) (*Controller, error) {
 		ended:   make(chan struct{}),
 		replies: map[int64]chan rpc.Answer{},
 	}
+	c.snapshot.Store(&Snapshot{})
+	c.stepped.Store(int64(election.Clock()))
 	c.loop = NewLoop(LoopConfig{
 		Keys: cluster.KeysOf(cfg.Cluster),
 		Election: election.Config{
@@ -189,6 +196,7 @@ func (c *Controller) RunOrKill(ctx, killed context.Context) {
 	c.wg.Go(func() { c.compare(inner) })
 	c.own(ctx, killed, inner)
 	c.quiet.Store(0)
+	c.snapshot.Store(&Snapshot{At: election.Clock(), Unfit: []string{"the daemon has stopped"}})
 	close(c.ended)
 	cancel()
 	c.wg.Wait()
@@ -228,13 +236,17 @@ func (c *Controller) own(ctx, killed, inner context.Context) {
 		begun := time.Now()
 		now := election.Now{Mono: election.Clock(), WallMs: begun.UnixMilli()}
 		actions := c.loop.Step(now, events...)
-		c.quiet.Store(int64(c.loop.Quiet()))
+		c.stand()
 		for _, a := range actions {
 			c.do(inner, a)
 		}
 		more := c.notify()
 		c.logProblems(now.Mono)
-		c.took(time.Since(begun))
+		c.loop.measure(election.Clock())
+		c.publish(election.Clock())
+		busy := time.Since(begun)
+		c.took(busy)
+		c.owner.StepTime.Observe(busy)
 		if c.loop.Done() {
 			return
 		}
@@ -269,6 +281,7 @@ func (c *Controller) logProblems(now time.Duration) {
 
 // takeIn turns an entry of the queue into events.
 func (c *Controller) takeIn(it item, events []Event) []Event {
+	c.owner.QueueTime.Observe(election.Clock() - it.posted)
 	switch {
 	case it.event != nil:
 		return append(events, it.event)
@@ -285,7 +298,7 @@ func (c *Controller) takeIn(it item, events []Event) []Event {
 // post puts an event into the queue; it waits while the queue is full.
 func (c *Controller) post(ctx context.Context, ev Event) {
 	select {
-	case c.queue <- item{event: ev}:
+	case c.queue <- item{event: ev, posted: election.Clock()}:
 	case <-ctx.Done():
 	}
 }
@@ -389,7 +402,7 @@ func (c *Controller) list(ctx context.Context) {
 func (c *Controller) Submit(ctx context.Context, r rpc.Request) (any, error) {
 	reply := make(chan rpc.Answer, 1)
 	select {
-	case c.queue <- item{request: r, reply: reply}:
+	case c.queue <- item{request: r, reply: reply, posted: election.Clock()}:
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	case <-c.ended:

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/controllerd/controllerd/election"
 	"github.com/controllerd/controllerd/rpc"
 )
 
@@ -54,7 +55,7 @@ func (c *Controller) notify() (more bool) {
 	begun := time.Now()
 	defer func() { c.took(time.Since(begun)) }()
 	view := c.loop.View()
-	view.Counters[LongestStep] = c.longest.Microseconds()
+	view.Counters[LongestStep] = c.owner.LongestStep.Microseconds()
 	kept := c.waiters[:0]
 	for n, w := range c.waiters {
 		if n > 0 && time.Since(begun) > maxLooks {
@@ -71,7 +72,7 @@ func (c *Controller) notify() (more bool) {
 }
 
 // took notes how long the owner was busy at a stretch.
-func (c *Controller) took(d time.Duration) { c.longest = max(c.longest, d) }
+func (c *Controller) took(d time.Duration) { c.owner.LongestStep = max(c.owner.LongestStep, d) }
 
 // Await waits until cond holds. cond is called in the goroutine of the loop,
 // once soon and then whenever something happened; it must not keep the view.
@@ -79,7 +80,7 @@ func (c *Controller) Await(ctx context.Context, cond func(rpc.View) bool) error 
 	w := &waiter{cond: cond, met: make(chan struct{})}
 	defer w.giveUp()
 	select {
-	case c.queue <- item{waiter: w}:
+	case c.queue <- item{waiter: w, posted: election.Clock()}:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-c.ended:

@@ -23,7 +23,7 @@ func (l *Loop) View() rpc.View {
 		Nonce:       l.cfg.Election.Self.GetNonce(),
 		ClusterUUID: l.candidate.ClusterUUID(),
 		Active:      l.active,
-		Healthy:     l.candidate.Problem() == "" && l.refused == nil && l.candidate.Blind(l.now) == 0,
+		Healthy:     len(l.unfit()) == 0,
 		Version:     l.cfg.Election.Version,
 		Problems:    l.problems,
 		Counters: map[string]int64{
@@ -46,8 +46,8 @@ func (l *Loop) View() rpc.View {
 	return v
 }
 
-// problems says what is wrong, each in a sentence, what matters most first.
-func (l *Loop) problems() []string {
+// unfit says why the daemon cannot do its work, each in a sentence.
+func (l *Loop) unfit() []string {
 	var out []string
 	if p := l.candidate.Problem(); p != "" {
 		out = append(out, "not campaigning: "+p)
@@ -58,6 +58,12 @@ func (l *Loop) problems() []string {
 	if l.refused != nil {
 		out = append(out, fmt.Sprintf("etcd takes no writes: %v", l.refused))
 	}
+	return out
+}
+
+// problems says what is wrong, each in a sentence, what matters most first.
+func (l *Loop) problems() []string {
+	out := l.unfit()
 	if l.stuck != "" {
 		out = append(out, "not written: "+l.stuck)
 	}

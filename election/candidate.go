@@ -87,6 +87,7 @@ type Candidate struct {
 	retry      time.Duration // not before: the next grant or claim
 	backoff    time.Duration
 	emptySince time.Duration // when the image first showed an empty seat; -1: it is taken
+	vacated    time.Duration // the last emptySince that was not -1
 	putting    bool          // a put of the cluster key or the candidate key is on its way
 	putAgain   time.Duration // not before: the next such put
 	putRev     store.Rev     // what the image must have reached before the next such put
@@ -200,7 +201,7 @@ func (c *Candidate) observe(now time.Duration, im *cluster.Image) {
 		c.emptySince = -1
 		c.backoff = 0
 	case c.emptySince < 0:
-		c.emptySince = now
+		c.emptySince, c.vacated = now, now
 	}
 	if im.Rev == 0 {
 		c.problem = "nothing read from etcd yet"

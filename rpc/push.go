@@ -9,6 +9,7 @@ import (
 
 	"github.com/controllerd/controllerd/cluster"
 	"github.com/controllerd/controllerd/epoch"
+	"github.com/controllerd/controllerd/internal/durations"
 	"github.com/controllerd/controllerd/internal/unfenced"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 	"github.com/controllerd/controllerd/store"
@@ -113,8 +114,9 @@ type Pusher struct {
 	offline        int // replicas, of all targets
 	offlineChanged []cluster.PartitionID
 
-	claim    epoch.Claim // zero: not active
-	followed int64       // the set of live brokers that targets follows; -1: none
+	now      time.Duration // of the last Step
+	claim    epoch.Claim   // zero: not active
+	followed int64         // the set of live brokers that targets follows; -1: none
 	targets  map[cluster.BrokerID]*target
 	order    []*target // targets in order of id
 	turn     int       // whose turn it is
@@ -124,6 +126,8 @@ type Pusher struct {
 	liveOf   int64
 	closing  map[StreamID]bool // hung up, not yet closed
 	streams  int64
+	mark     int64 // the number of the last Mark
+	markAt   int64 // where the change list ended then
 	Stats    PushStats
 	// MaxRemovals is how many deleted topics are remembered; 0: DefaultRemovals.
 	MaxRemovals int
@@ -145,6 +149,10 @@ type PushStats struct {
 	Already int64
 	Failed  int64 // results of any other kind
 	Refused int64 // whole commands, by the gate of a broker
+	// Refusals are Refused by reason.
+	Refusals Refusals
+	// AckTime is for how long commands wait for the answer of a gate.
+	AckTime durations.Histogram
 	Encoded int64 // bodies of metadata, each for all brokers
 	// Streams that began with everything, and that went on where an earlier
 	// one had ended.
@@ -263,6 +271,7 @@ func (p *Pusher) drop(t *target, out []PushAction) []PushAction {
 // Step sends a slice of what is due; More says whether there is another. The
 // image must show that the claim holds.
 func (p *Pusher) Step(now time.Duration, im *cluster.Image) []PushAction {
+	p.now = now
 	out := p.follow(now, im, nil)
 	p.more = false
 	for built, idle := 0, 0; idle < len(p.order); p.turn++ {
@@ -393,12 +402,14 @@ func (p *Pusher) acked(now time.Duration, t *target, ack *pb.CommandAck) []PushA
 		return nil
 	}
 	t.unacked--
+	p.Stats.AckTime.Observe(now - *t.sentTimes.at(ack.GetSequence()))
 	refusal := ack.GetRefusal()
 	if refusal == pb.Refusal_REFUSAL_UNSPECIFIED {
 		t.again, t.problem, t.answers = 0, "", true
 		return nil
 	}
 	p.Stats.Refused++
+	p.Stats.Refusals.add(refusal)
 	var out []PushAction
 	switch refusal {
 	case pb.Refusal_REFUSAL_WRONG_BROKER, pb.Refusal_REFUSAL_INCONSISTENT_CLUSTER_ID:

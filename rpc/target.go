@@ -35,8 +35,10 @@ type target struct {
 	sequence int64
 	since    int64 // answers to commands up to this one are of no interest any more
 	unacked  int
-	ping     time.Duration // sent last
-	pong     time.Duration // heard last
+	sentTimes
+	confirmed int64         // the last mark up to which it has confirmed everything
+	ping      time.Duration // sent last
+	pong      time.Duration // heard last
 
 	answers     bool          // on the open stream
 	silentSince time.Duration // unless it answers
@@ -305,6 +307,7 @@ func (p *Pusher) send(im *cluster.Image, t *target, c *pb.Command, out []PushAct
 func (p *Pusher) command(im *cluster.Image, t *target, c *pb.Command) *pb.CommandsRequest {
 	t.sequence++
 	t.unacked++
+	*t.sentTimes.at(t.sequence) = p.now
 	c.Sequence = t.sequence
 	if t.begins && c.Progress == nil {
 		c.Progress = p.progress(im, t)

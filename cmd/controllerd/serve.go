@@ -28,7 +28,8 @@ import (
 // serveConfig are the flags of serve.
 type serveConfig struct {
 	etcdConfig
-	embedded  embeddedConfig
+	embedded embeddedConfig
+	pagesConfig
 	cluster   string
 	id        string
 	listen    string
@@ -84,6 +85,7 @@ func (cfg *serveConfig) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&cfg.advertise, "advertise", "", "address at which brokers and other daemons reach it (default: the listen address, with the host's name for all addresses)")
 	f.TextVar(&cfg.election, "election", election.Race, "`strategy` by which an empty seat is taken: race (whoever comes first) or queue (whoever has waited longest); the same for all daemons of a cluster")
 	f.DurationVar(&cfg.leaseTTL, "lease-ttl", controller.DefaultLeaseTTL, "how long the seat outlives a silent daemon, at least 2s")
+	cfg.addPagesFlags(f)
 	addLimitFlags(f, &cfg.limits)
 	f.Var(&cfg.onChange, "on-controller-change", "command to run, or http(s) URL to post to, once in each term of this daemon; it is told epoch, id and how the term before ended in its environment (CONTROLLERD_EPOCH, ...) or as JSON")
 }
@@ -150,11 +152,15 @@ func (cfg serveConfig) serve(ctx context.Context, log *slog.Logger) error {
 		return fmt.Errorf("listen on %s: %w", cfg.listen, err)
 	}
 	warnIfExposed(log, listener.Addr())
-	config := cfg.controller(etcdstore.New(client), listener.Addr().String())
+	pages, err := cfg.pagesConfig.listen()
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	config := cfg.controller(pages.calls.Wrap(etcdstore.New(client)), listener.Addr().String())
 	config.Logger = log
 	daemon, err := controller.New(config)
 	if err != nil {
-		return errors.Join(err, listener.Close())
+		return errors.Join(err, listener.Close(), pages.close())
 	}
 	log.Info("serving", "controller", config.ID, "cluster", config.Cluster, "address", listener.Addr().String(),
 		"advertised", config.Endpoint, "etcd", strings.Join(cfg.endpoints, ","))
@@ -165,7 +171,7 @@ func (cfg serveConfig) serve(ctx context.Context, log *slog.Logger) error {
 			os.Exit(0)
 		})
 	})
-	return runDaemon(ctx, daemon, listener, hook.NewRunner(cfg.onChange, log), log)
+	return runDaemon(ctx, daemon, listener, hook.NewRunner(cfg.onChange, log), pages, log)
 }
 
 // follow lets the client find other members, until stop is called.
@@ -192,7 +198,7 @@ func (cfg *serveConfig) faults(settings []setting, found error) error {
 	fault(err != nil, "listen address %q is not host:port", cfg.listen)
 	fault(cfg.advertise != "" && !isAddress(cfg.advertise), "advertised address %q is not host:port", cfg.advertise)
 	fault(cfg.leaseTTL == 0, "lease TTL is 0") // to controller.Config it would mean the default
-	faults = append(faults, cfg.etcdFaults(), cfg.embeddedFaults(settings), cfg.controller(unused{}, cfg.listen).Validate())
+	faults = append(faults, cfg.etcdFaults(), cfg.embeddedFaults(settings), cfg.pagesFaults(cfg.listen), cfg.controller(unused{}, cfg.listen).Validate())
 	if err := errors.Join(faults...); err != nil {
 		return usageError{err}
 	}
@@ -244,18 +250,20 @@ func (cfg serveConfig) controller(s store.Store, listen string) controller.Confi
 
 // runDaemon runs a daemon and its services. The listener closes last, so that
 // callers hear who follows for as long as possible.
-func runDaemon(ctx context.Context, daemon *controller.Controller, listener net.Listener, hooks *hook.Runner, log *slog.Logger) error {
+func runDaemon(ctx context.Context, daemon *controller.Controller, listener net.Listener, hooks *hook.Runner, pages *httpPages, log *slog.Logger) error {
 	server := rpc.NewServer(daemon, log, nil)
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServing()
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(serving, listener) }()
+	pages.serve(serving, daemon, log)
 	go sayWaiting(ctx, daemon, log)
 	go tellTerms(ctx, daemon, hooks)
 	daemon.Run(ctx)
 	stopServing()
 	err := <-served
 	hooks.Wait()
+	pages.wait()
 	log.Info("stopped")
 	return err
 }
@@ -275,7 +283,7 @@ func sayWaiting(ctx context.Context, daemon *controller.Controller, log *slog.Lo
 
 // warnIfExposed speaks up when anybody on the network may command the cluster.
 func warnIfExposed(log *slog.Logger, addr net.Addr) {
-	if tcp, ok := addr.(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
+	if exposed(addr) {
 		log.Warn("LISTENING BEYOND LOOPBACK WITHOUT TLS OR ROLES: everybody who reaches this address can command the cluster",
 			"address", addr.String())
 	}

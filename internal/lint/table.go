@@ -44,6 +44,8 @@ var table = []row{
 	{dir: "proto/...", floor: 0},
 	{dir: "store/storetest", floor: support},
 	{dir: "internal/unfenced", floor: 0, purity: wholly}, // a switch that other modules cannot reach
+	{dir: "internal/durations", floor: 0, purity: wholly},
+	{dir: "internal/prom", floor: 1}, // what daemons and the SDK of brokers share
 	{dir: "internal/sim", floor: support, purity: exceptRun, etcd: true},
 	{dir: "internal/...", floor: support, etcd: true},
 }
