@@ -37,7 +37,7 @@ type entry struct {
 // places are the newest sequence numbers of a topic's partitions.
 type places struct {
 	id   cluster.TopicID
-	at   []int64 // by index, from allBrokers; 0: not in the list
+	at   []int64 // by index, from theSeat; 0: not in the list
 	size int     // of them are in the list
 }
 
@@ -48,14 +48,14 @@ func (e *entry) change() change {
 }
 
 func (t *places) of(index int32) int64 {
-	if i := int(index) - allBrokers; t != nil && i < len(t.at) {
+	if i := int(index) - theSeat; t != nil && i < len(t.at) {
 		return t.at[i]
 	}
 	return 0
 }
 
 func (t *places) set(index int32, seq int64) {
-	i := int(index) - allBrokers
+	i := int(index) - theSeat
 	if i >= len(t.at) {
 		t.at = append(roomy(t.at), make([]int64, i+1-len(t.at))...)
 	}

@@ -133,9 +133,7 @@ func listBrokers(v View) *pb.ListBrokersResponse {
 	if v.Contacts != nil {
 		contacts = v.Contacts()
 	}
-	ids := slices.Concat(slices.Collect(maps.Keys(im.Brokers)), slices.Collect(maps.Keys(im.Nodes)))
-	slices.Sort(ids)
-	for _, id := range slices.Compact(ids) {
+	for _, id := range knownBrokers(im) {
 		load := im.Load(id)
 		s := &pb.BrokerSummary{Id: int32(id), Replicas: load.Replicas, Leaders: load.Leaders}
 		if n := im.Nodes[id]; n != nil {
@@ -226,11 +224,7 @@ func listTerms(im *cluster.Image, r *pb.ListTermsRequest) (*pb.ListTermsResponse
 	case limit == 0:
 		limit = defaultTerm
 	}
-	epochs := slices.Sorted(maps.Keys(im.Terms))
-	slices.Reverse(epochs)
-	resp := &pb.ListTermsResponse{Revision: int64(im.Rev)}
-	for _, e := range epochs[:min(limit, len(epochs))] {
-		resp.Terms = append(resp.Terms, im.Terms[e].Record)
-	}
+	resp := &pb.ListTermsResponse{Revision: int64(im.Rev), Terms: lastTerms(im, limit)}
+	slices.Reverse(resp.Terms)
 	return resp, nil
 }

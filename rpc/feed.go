@@ -29,9 +29,13 @@ type Feed struct {
 const (
 	wholeTopic = -1 // its record
 	allBrokers = -2 // with no topic id
+	theSeat    = -3 // with no topic id; the lowest
 )
 
-var brokersChanged = cluster.PartitionID{Index: allBrokers}
+var (
+	brokersChanged = cluster.PartitionID{Index: allBrokers}
+	seatChanged    = cluster.PartitionID{Index: theSeat}
+)
 
 // NewFeed is the feed of an image that has seen nothing yet.
 func NewFeed() *Feed { return &Feed{changes: newChangeList(), most: maxRemembered} }
@@ -58,6 +62,8 @@ func (f *Feed) Observe(im *cluster.Image, events []cluster.Event) {
 			f.topic(ev.Topic, im.Rev)
 		case cluster.BrokerUp, cluster.BrokerDown, cluster.BrokerRestarted, cluster.BrokerChanged:
 			f.changes.touch(brokersChanged, im.Rev)
+		case cluster.LeaderChanged:
+			f.changes.touch(seatChanged, im.Rev)
 		}
 	}
 	if seq, rev := f.changes.trim(f.most); seq != 0 {
@@ -93,16 +99,18 @@ func (l *changeList) trim(most int) (seq int64, rev store.Rev) {
 // or of which the Feed does not know any more what it missed, is told the
 // whole image, topic by topic, and then what has changed meanwhile.
 type reader struct {
-	topics map[string]bool // nil: all
-	from   store.Rev       // what the client knows already; 0: nothing
+	topics  map[string]bool // nil: all
+	from    store.Rev       // what the client knows already; 0: nothing
+	details bool
 
 	began   bool
 	walking bool // telling the whole image
 	left    []*cluster.Topic
 	index   int32 // of the first partition of left[0] that was not told
 	cursor  int64
-	told    bool // the client has heard that it knows everything
-	skipped int  // changes of no interest since it heard so last
+	told    bool      // the client has heard that it knows everything
+	skipped int       // changes of no interest since it heard so last
+	terms   store.Rev // up to which it was told the history of terms
 }
 
 // next is the next response, nil if there is nothing to tell.
@@ -111,15 +119,19 @@ func (r *reader) next(im *cluster.Image, f *Feed) *pb.WatchMetadataResponse {
 	case !f.begun || im.Rev < r.from:
 		return nil
 	case !r.began && r.from != 0 && r.from >= f.horizon:
-		r.began, r.cursor = true, f.changes.upTo(r.from)
+		r.began, r.cursor, r.terms = true, f.changes.upTo(r.from), r.from
 	case !r.began || r.cursor < f.forgotten:
-		*r = reader{topics: r.topics, from: r.from, began: true, walking: true, left: im.SortedTopics(), cursor: f.changes.last}
-		return &pb.WatchMetadataResponse{Snapshot: true, LiveBrokers: liveBrokers(im)}
+		*r = reader{topics: r.topics, from: r.from, details: r.details, began: true, walking: true, left: im.SortedTopics(), cursor: f.changes.last}
+		p := newPiece(r.details)
+		p.resp.Snapshot = true
+		p.brokers(im)
+		r.seat(im, p)
+		return p.resp
 	}
 	if r.told && r.cursor == f.changes.last {
 		return nil
 	}
-	p := &piece{resp: &pb.WatchMetadataResponse{}, at: map[cluster.TopicID]*pb.TopicMetadata{}}
+	p := newPiece(r.details)
 	if r.walking && !r.walk(im, p) {
 		return p.resp
 	}
@@ -164,6 +176,8 @@ func (r *reader) follow(im *cluster.Image, f *Feed, p *piece) bool {
 		switch {
 		case c.id == brokersChanged:
 			p.brokers(im)
+		case c.id == seatChanged && r.details:
+			r.seat(im, p)
 		case t == nil && c.id.Index == wholeTopic:
 			p.resp.Gone = append(p.resp.Gone, c.id.Topic[:])
 			p.states++
@@ -196,10 +210,18 @@ type piece struct {
 	at     map[cluster.TopicID]*pb.TopicMetadata
 	size   int // of the encoding in bytes, at most
 	states int
+
+	details bool
 }
 
-func (p *piece) empty() bool { return p.states == 0 && p.resp.LiveBrokers == nil }
-func (p *piece) full() bool  { return p.size > maxChunk || p.states >= maxStates }
+func newPiece(details bool) *piece {
+	return &piece{resp: &pb.WatchMetadataResponse{}, at: map[cluster.TopicID]*pb.TopicMetadata{}, details: details}
+}
+
+func (p *piece) empty() bool {
+	return p.states == 0 && p.resp.LiveBrokers == nil && p.resp.Seat == nil
+}
+func (p *piece) full() bool { return p.size > maxChunk || p.states >= maxStates }
 
 // fits makes room for a partition. One that is larger than a response goes
 // alone.
@@ -218,7 +240,10 @@ func (p *piece) fits(t *cluster.Topic, part *cluster.Partition) bool {
 
 func (p *piece) brokers(im *cluster.Image) {
 	p.resp.LiveBrokers = liveBrokers(im)
-	p.size += proto.Size(p.resp.LiveBrokers)
+	if p.details {
+		p.resp.Brokers = statuses(im)
+	}
+	p.size += proto.Size(p.resp)
 }
 
 func (p *piece) topic(t *cluster.Topic) *pb.TopicMetadata {
@@ -238,8 +263,12 @@ func (p *piece) partition(t *cluster.Topic, index int32, part *cluster.Partition
 		m.Unknown = append(m.Unknown, index)
 		return
 	}
-	m.Partitions = append(m.Partitions, &pb.PartitionMetadata{
+	told := &pb.PartitionMetadata{
 		Partition: index, Leader: int32(part.Leader), LeaderEpoch: int32(part.LeaderEpoch), PartitionEpoch: int32(part.PartitionEpoch),
 		Isr: cluster.WireIDs(part.ISR), Replicas: cluster.WireIDs(part.Replicas),
-	})
+	}
+	if p.details {
+		told.Cause, told.ChangedMs, told.ControllerEpoch = part.Cause, part.ChangedMs, int64(part.ControllerEpoch)
+	}
+	m.Partitions = append(m.Partitions, told)
 }

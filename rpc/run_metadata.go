@@ -67,7 +67,7 @@ func (s *metadataService) next(ctx context.Context, r *pb.WatchMetadataRequest, 
 }
 
 func newReader(r *pb.WatchMetadataRequest) (*reader, error) {
-	out := &reader{from: store.Rev(r.GetRevision())}
+	out := &reader{from: store.Rev(r.GetRevision()), details: r.GetDetails()}
 	switch {
 	case r.GetRevision() < 0:
 		return nil, bad("revision %d is negative", r.GetRevision())

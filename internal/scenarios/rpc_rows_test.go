@@ -390,6 +390,7 @@ func (r *rows) pages() {
 	watch("cluster_uuid", "of another cluster", otherCluster, func(q *pb.WatchMetadataRequest) { q.ClusterUuid = "x" })
 	watch("revision", "negative", invalid, func(q *pb.WatchMetadataRequest) { q.Revision = -1 })
 	watch("revision", "in the future", string(cluster.RequestTimedOut), func(q *pb.WatchMetadataRequest) { q.Revision = math.MaxInt64 })
+	watch("details", "of another cluster", otherCluster, func(q *pb.WatchMetadataRequest) { q.Details, q.ClusterUuid = true, "x" })
 	watch("topics", "1,001 of them", invalid, func(q *pb.WatchMetadataRequest) {
 		for i := range 1001 {
 			q.Topics = append(q.Topics, fmt.Sprint(i))

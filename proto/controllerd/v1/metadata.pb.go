@@ -33,7 +33,10 @@ type WatchMetadataRequest struct {
 	Revision int64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	// The names of the topics to hear of, at most 1,000, which need not exist
 	// yet; none: all.
-	Topics        []string `protobuf:"bytes,3,rep,name=topics,proto3" json:"topics,omitempty"`
+	Topics []string `protobuf:"bytes,3,rep,name=topics,proto3" json:"topics,omitempty"`
+	// Tell an operator's part too: the seat, what becomes of brokers, and why
+	// partitions have changed.
+	Details       bool `protobuf:"varint,4,opt,name=details,proto3" json:"details,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -89,6 +92,13 @@ func (x *WatchMetadataRequest) GetTopics() []string {
 	return nil
 }
 
+func (x *WatchMetadataRequest) GetDetails() bool {
+	if x != nil {
+		return x.Details
+	}
+	return false
+}
+
 // A piece of the state, newer than what came before it. Epochs never fall
 // within a topic id: a client may ignore a partition with a lower leader epoch
 // than it knows, or the same one and a lower partition epoch.
@@ -107,7 +117,11 @@ type WatchMetadataResponse struct {
 	// client has heard of them or not.
 	Gone [][]byte `protobuf:"bytes,5,rep,name=gone,proto3" json:"gone,omitempty"`
 	// In the first response.
-	ClusterUuid   string `protobuf:"bytes,6,opt,name=cluster_uuid,json=clusterUuid,proto3" json:"cluster_uuid,omitempty"`
+	ClusterUuid string `protobuf:"bytes,6,opt,name=cluster_uuid,json=clusterUuid,proto3" json:"cluster_uuid,omitempty"`
+	// Set, with details only: the seat, or the history of terms, has changed.
+	Seat *Seat `protobuf:"bytes,7,opt,name=seat,proto3" json:"seat,omitempty"`
+	// With `live_brokers`, with details only: all that are live or have been.
+	Brokers       []*BrokerStatus `protobuf:"bytes,8,rep,name=brokers,proto3" json:"brokers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -184,6 +198,181 @@ func (x *WatchMetadataResponse) GetClusterUuid() string {
 	return ""
 }
 
+func (x *WatchMetadataResponse) GetSeat() *Seat {
+	if x != nil {
+		return x.Seat
+	}
+	return nil
+}
+
+func (x *WatchMetadataResponse) GetBrokers() []*BrokerStatus {
+	if x != nil {
+		return x.Brokers
+	}
+	return nil
+}
+
+// Who holds the seat of the controller.
+type Seat struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: nobody.
+	ControllerId string `protobuf:"bytes,1,opt,name=controller_id,json=controllerId,proto3" json:"controller_id,omitempty"`
+	Epoch        int64  `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Terms that have begun or ended since the client was told last, and the one
+	// before them, in order, at most the last 100; with a snapshot the last 20. A
+	// term that nobody wrote the end of has ended when it is not that of the seat
+	// any more.
+	Terms         []*TermRecord `protobuf:"bytes,3,rep,name=terms,proto3" json:"terms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Seat) Reset() {
+	*x = Seat{}
+	mi := &file_controllerd_v1_metadata_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Seat) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Seat) ProtoMessage() {}
+
+func (x *Seat) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_metadata_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Seat.ProtoReflect.Descriptor instead.
+func (*Seat) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_metadata_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Seat) GetControllerId() string {
+	if x != nil {
+		return x.ControllerId
+	}
+	return ""
+}
+
+func (x *Seat) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Seat) GetTerms() []*TermRecord {
+	if x != nil {
+		return x.Terms
+	}
+	return nil
+}
+
+type BrokerStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    int32                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// False: it has no session; only the id is known.
+	Live        bool        `protobuf:"varint,2,opt,name=live,proto3" json:"live,omitempty"`
+	BrokerEpoch int64       `protobuf:"varint,3,opt,name=broker_epoch,json=brokerEpoch,proto3" json:"broker_epoch,omitempty"`
+	Rack        string      `protobuf:"bytes,4,opt,name=rack,proto3" json:"rack,omitempty"`
+	State       BrokerState `protobuf:"varint,5,opt,name=state,proto3,enum=controllerd.v1.BrokerState" json:"state,omitempty"`
+	// It has a session, but answers on no stream of commands.
+	Unreachable bool `protobuf:"varint,6,opt,name=unreachable,proto3" json:"unreachable,omitempty"`
+	// When its session began, Unix milliseconds, for people only.
+	RegisteredMs  int64 `protobuf:"varint,7,opt,name=registered_ms,json=registeredMs,proto3" json:"registered_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BrokerStatus) Reset() {
+	*x = BrokerStatus{}
+	mi := &file_controllerd_v1_metadata_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BrokerStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BrokerStatus) ProtoMessage() {}
+
+func (x *BrokerStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_metadata_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BrokerStatus.ProtoReflect.Descriptor instead.
+func (*BrokerStatus) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_metadata_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *BrokerStatus) GetId() int32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *BrokerStatus) GetLive() bool {
+	if x != nil {
+		return x.Live
+	}
+	return false
+}
+
+func (x *BrokerStatus) GetBrokerEpoch() int64 {
+	if x != nil {
+		return x.BrokerEpoch
+	}
+	return 0
+}
+
+func (x *BrokerStatus) GetRack() string {
+	if x != nil {
+		return x.Rack
+	}
+	return ""
+}
+
+func (x *BrokerStatus) GetState() BrokerState {
+	if x != nil {
+		return x.State
+	}
+	return BrokerState_BROKER_STATE_UNSPECIFIED
+}
+
+func (x *BrokerStatus) GetUnreachable() bool {
+	if x != nil {
+		return x.Unreachable
+	}
+	return false
+}
+
+func (x *BrokerStatus) GetRegisteredMs() int64 {
+	if x != nil {
+		return x.RegisteredMs
+	}
+	return 0
+}
+
 type TopicMetadata struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	TopicId []byte                 `protobuf:"bytes,1,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
@@ -199,7 +388,7 @@ type TopicMetadata struct {
 
 func (x *TopicMetadata) Reset() {
 	*x = TopicMetadata{}
-	mi := &file_controllerd_v1_metadata_proto_msgTypes[2]
+	mi := &file_controllerd_v1_metadata_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -211,7 +400,7 @@ func (x *TopicMetadata) String() string {
 func (*TopicMetadata) ProtoMessage() {}
 
 func (x *TopicMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_metadata_proto_msgTypes[2]
+	mi := &file_controllerd_v1_metadata_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -224,7 +413,7 @@ func (x *TopicMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicMetadata.ProtoReflect.Descriptor instead.
 func (*TopicMetadata) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_metadata_proto_rawDescGZIP(), []int{2}
+	return file_controllerd_v1_metadata_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *TopicMetadata) GetTopicId() []byte {
@@ -271,13 +460,18 @@ type PartitionMetadata struct {
 	PartitionEpoch int32   `protobuf:"varint,4,opt,name=partition_epoch,json=partitionEpoch,proto3" json:"partition_epoch,omitempty"`
 	Isr            []int32 `protobuf:"varint,5,rep,packed,name=isr,proto3" json:"isr,omitempty"`
 	Replicas       []int32 `protobuf:"varint,6,rep,packed,name=replicas,proto3" json:"replicas,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// With details only: why the record was last changed, when by the clock of
+	// the controller, Unix milliseconds, and in which term.
+	Cause           ChangeCause `protobuf:"varint,7,opt,name=cause,proto3,enum=controllerd.v1.ChangeCause" json:"cause,omitempty"`
+	ChangedMs       int64       `protobuf:"varint,8,opt,name=changed_ms,json=changedMs,proto3" json:"changed_ms,omitempty"`
+	ControllerEpoch int64       `protobuf:"varint,9,opt,name=controller_epoch,json=controllerEpoch,proto3" json:"controller_epoch,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *PartitionMetadata) Reset() {
 	*x = PartitionMetadata{}
-	mi := &file_controllerd_v1_metadata_proto_msgTypes[3]
+	mi := &file_controllerd_v1_metadata_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -289,7 +483,7 @@ func (x *PartitionMetadata) String() string {
 func (*PartitionMetadata) ProtoMessage() {}
 
 func (x *PartitionMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_metadata_proto_msgTypes[3]
+	mi := &file_controllerd_v1_metadata_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -302,7 +496,7 @@ func (x *PartitionMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionMetadata.ProtoReflect.Descriptor instead.
 func (*PartitionMetadata) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_metadata_proto_rawDescGZIP(), []int{3}
+	return file_controllerd_v1_metadata_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *PartitionMetadata) GetPartition() int32 {
@@ -347,22 +541,58 @@ func (x *PartitionMetadata) GetReplicas() []int32 {
 	return nil
 }
 
+func (x *PartitionMetadata) GetCause() ChangeCause {
+	if x != nil {
+		return x.Cause
+	}
+	return ChangeCause_CHANGE_CAUSE_UNSPECIFIED
+}
+
+func (x *PartitionMetadata) GetChangedMs() int64 {
+	if x != nil {
+		return x.ChangedMs
+	}
+	return 0
+}
+
+func (x *PartitionMetadata) GetControllerEpoch() int64 {
+	if x != nil {
+		return x.ControllerEpoch
+	}
+	return 0
+}
+
 var File_controllerd_v1_metadata_proto protoreflect.FileDescriptor
 
 const file_controllerd_v1_metadata_proto_rawDesc = "" +
 	"\n" +
-	"\x1dcontrollerd/v1/metadata.proto\x12\x0econtrollerd.v1\x1a\x1ccontrollerd/v1/command.proto\"m\n" +
+	"\x1dcontrollerd/v1/metadata.proto\x12\x0econtrollerd.v1\x1a\x1ccontrollerd/v1/command.proto\x1a\x1bcontrollerd/v1/record.proto\"\x87\x01\n" +
 	"\x14WatchMetadataRequest\x12!\n" +
 	"\fcluster_uuid\x18\x01 \x01(\tR\vclusterUuid\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x16\n" +
-	"\x06topics\x18\x03 \x03(\tR\x06topics\"\xfd\x01\n" +
+	"\x06topics\x18\x03 \x03(\tR\x06topics\x12\x18\n" +
+	"\adetails\x18\x04 \x01(\bR\adetails\"\xdf\x02\n" +
 	"\x15WatchMetadataResponse\x12\x1a\n" +
 	"\bsnapshot\x18\x01 \x01(\bR\bsnapshot\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12>\n" +
 	"\flive_brokers\x18\x03 \x01(\v2\x1b.controllerd.v1.LiveBrokersR\vliveBrokers\x125\n" +
 	"\x06topics\x18\x04 \x03(\v2\x1d.controllerd.v1.TopicMetadataR\x06topics\x12\x12\n" +
 	"\x04gone\x18\x05 \x03(\fR\x04gone\x12!\n" +
-	"\fcluster_uuid\x18\x06 \x01(\tR\vclusterUuid\"\xc6\x01\n" +
+	"\fcluster_uuid\x18\x06 \x01(\tR\vclusterUuid\x12(\n" +
+	"\x04seat\x18\a \x01(\v2\x14.controllerd.v1.SeatR\x04seat\x126\n" +
+	"\abrokers\x18\b \x03(\v2\x1c.controllerd.v1.BrokerStatusR\abrokers\"s\n" +
+	"\x04Seat\x12#\n" +
+	"\rcontroller_id\x18\x01 \x01(\tR\fcontrollerId\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x120\n" +
+	"\x05terms\x18\x03 \x03(\v2\x1a.controllerd.v1.TermRecordR\x05terms\"\xe3\x01\n" +
+	"\fBrokerStatus\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x05R\x02id\x12\x12\n" +
+	"\x04live\x18\x02 \x01(\bR\x04live\x12!\n" +
+	"\fbroker_epoch\x18\x03 \x01(\x03R\vbrokerEpoch\x12\x12\n" +
+	"\x04rack\x18\x04 \x01(\tR\x04rack\x121\n" +
+	"\x05state\x18\x05 \x01(\x0e2\x1b.controllerd.v1.BrokerStateR\x05state\x12 \n" +
+	"\vunreachable\x18\x06 \x01(\bR\vunreachable\x12#\n" +
+	"\rregistered_ms\x18\a \x01(\x03R\fregisteredMs\"\xc6\x01\n" +
 	"\rTopicMetadata\x12\x19\n" +
 	"\btopic_id\x18\x01 \x01(\fR\atopicId\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x12'\n" +
@@ -370,14 +600,18 @@ const file_controllerd_v1_metadata_proto_rawDesc = "" +
 	"\n" +
 	"partitions\x18\x04 \x03(\v2!.controllerd.v1.PartitionMetadataR\n" +
 	"partitions\x12\x18\n" +
-	"\aunknown\x18\x05 \x03(\x05R\aunknown\"\xc3\x01\n" +
+	"\aunknown\x18\x05 \x03(\x05R\aunknown\"\xc0\x02\n" +
 	"\x11PartitionMetadata\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\x05R\x06leader\x12!\n" +
 	"\fleader_epoch\x18\x03 \x01(\x05R\vleaderEpoch\x12'\n" +
 	"\x0fpartition_epoch\x18\x04 \x01(\x05R\x0epartitionEpoch\x12\x10\n" +
 	"\x03isr\x18\x05 \x03(\x05R\x03isr\x12\x1a\n" +
-	"\breplicas\x18\x06 \x03(\x05R\breplicas2q\n" +
+	"\breplicas\x18\x06 \x03(\x05R\breplicas\x121\n" +
+	"\x05cause\x18\a \x01(\x0e2\x1b.controllerd.v1.ChangeCauseR\x05cause\x12\x1d\n" +
+	"\n" +
+	"changed_ms\x18\b \x01(\x03R\tchangedMs\x12)\n" +
+	"\x10controller_epoch\x18\t \x01(\x03R\x0fcontrollerEpoch2q\n" +
 	"\x0fMetadataService\x12^\n" +
 	"\rWatchMetadata\x12$.controllerd.v1.WatchMetadataRequest\x1a%.controllerd.v1.WatchMetadataResponse0\x01BGZEgithub.com/controllerd/controllerd/proto/controllerd/v1;controllerdv1b\x06proto3"
 
@@ -393,25 +627,35 @@ func file_controllerd_v1_metadata_proto_rawDescGZIP() []byte {
 	return file_controllerd_v1_metadata_proto_rawDescData
 }
 
-var file_controllerd_v1_metadata_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_controllerd_v1_metadata_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_controllerd_v1_metadata_proto_goTypes = []any{
 	(*WatchMetadataRequest)(nil),  // 0: controllerd.v1.WatchMetadataRequest
 	(*WatchMetadataResponse)(nil), // 1: controllerd.v1.WatchMetadataResponse
-	(*TopicMetadata)(nil),         // 2: controllerd.v1.TopicMetadata
-	(*PartitionMetadata)(nil),     // 3: controllerd.v1.PartitionMetadata
-	(*LiveBrokers)(nil),           // 4: controllerd.v1.LiveBrokers
+	(*Seat)(nil),                  // 2: controllerd.v1.Seat
+	(*BrokerStatus)(nil),          // 3: controllerd.v1.BrokerStatus
+	(*TopicMetadata)(nil),         // 4: controllerd.v1.TopicMetadata
+	(*PartitionMetadata)(nil),     // 5: controllerd.v1.PartitionMetadata
+	(*LiveBrokers)(nil),           // 6: controllerd.v1.LiveBrokers
+	(*TermRecord)(nil),            // 7: controllerd.v1.TermRecord
+	(BrokerState)(0),              // 8: controllerd.v1.BrokerState
+	(ChangeCause)(0),              // 9: controllerd.v1.ChangeCause
 }
 var file_controllerd_v1_metadata_proto_depIdxs = []int32{
-	4, // 0: controllerd.v1.WatchMetadataResponse.live_brokers:type_name -> controllerd.v1.LiveBrokers
-	2, // 1: controllerd.v1.WatchMetadataResponse.topics:type_name -> controllerd.v1.TopicMetadata
-	3, // 2: controllerd.v1.TopicMetadata.partitions:type_name -> controllerd.v1.PartitionMetadata
-	0, // 3: controllerd.v1.MetadataService.WatchMetadata:input_type -> controllerd.v1.WatchMetadataRequest
-	1, // 4: controllerd.v1.MetadataService.WatchMetadata:output_type -> controllerd.v1.WatchMetadataResponse
-	4, // [4:5] is the sub-list for method output_type
-	3, // [3:4] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	6, // 0: controllerd.v1.WatchMetadataResponse.live_brokers:type_name -> controllerd.v1.LiveBrokers
+	4, // 1: controllerd.v1.WatchMetadataResponse.topics:type_name -> controllerd.v1.TopicMetadata
+	2, // 2: controllerd.v1.WatchMetadataResponse.seat:type_name -> controllerd.v1.Seat
+	3, // 3: controllerd.v1.WatchMetadataResponse.brokers:type_name -> controllerd.v1.BrokerStatus
+	7, // 4: controllerd.v1.Seat.terms:type_name -> controllerd.v1.TermRecord
+	8, // 5: controllerd.v1.BrokerStatus.state:type_name -> controllerd.v1.BrokerState
+	5, // 6: controllerd.v1.TopicMetadata.partitions:type_name -> controllerd.v1.PartitionMetadata
+	9, // 7: controllerd.v1.PartitionMetadata.cause:type_name -> controllerd.v1.ChangeCause
+	0, // 8: controllerd.v1.MetadataService.WatchMetadata:input_type -> controllerd.v1.WatchMetadataRequest
+	1, // 9: controllerd.v1.MetadataService.WatchMetadata:output_type -> controllerd.v1.WatchMetadataResponse
+	9, // [9:10] is the sub-list for method output_type
+	8, // [8:9] is the sub-list for method input_type
+	8, // [8:8] is the sub-list for extension type_name
+	8, // [8:8] is the sub-list for extension extendee
+	0, // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_controllerd_v1_metadata_proto_init() }
@@ -420,13 +664,14 @@ func file_controllerd_v1_metadata_proto_init() {
 		return
 	}
 	file_controllerd_v1_command_proto_init()
+	file_controllerd_v1_record_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_controllerd_v1_metadata_proto_rawDesc), len(file_controllerd_v1_metadata_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
