@@ -6,6 +6,12 @@ TIMEOUT ?= 30m
 # How long each fuzz target runs.
 FOR ?= 10s
 
+# What "controllerd version" says. The date is that of the commit, so that the same sources make the same binary.
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
+DATE ?= $(shell TZ=UTC git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null)
+STAMP = -X main.stampedVersion=$(VERSION) -X main.stampedCommit=$(COMMIT) -X main.stampedDate=$(DATE)
+
 GENERATORS := bin/tools/buf bin/tools/protoc-gen-go bin/tools/protoc-gen-go-grpc
 
 # The race detector needs cgo, and cgo a C compiler.
@@ -14,7 +20,7 @@ SAY_RACE = @echo "race detector: $(if $(RACE),on,off (no C compiler found))"
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run build test faults sim bench proto proto-check lint tidy-check split-brain smoke fuzz verify clean
+.PHONY: help run build test faults sim bench proto proto-check lint tidy-check split-brain smoke deploy-check fuzz verify clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,9 +28,9 @@ help: ## list the targets
 run: ## a whole cluster in one process: etcd, controllers, brokers
 	go run ./cmd/controllerd dev
 
-build: ## bin/controllerd and bin/broker
-	go build -trimpath -o bin/controllerd ./cmd/controllerd
-	go build -trimpath -o bin/broker ./examples/broker
+build: ## bin/controllerd and bin/broker, static, with their version
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(STAMP)' -o bin/controllerd ./cmd/controllerd
+	CGO_ENABLED=0 go build -trimpath -o bin/broker ./examples/broker
 
 test: ## all tests but the long ones, with the race detector where it can run
 	$(SAY_RACE)
@@ -69,10 +75,13 @@ split-brain: ## two daemons that both think they are active, and what comes of i
 smoke: build ## twenty seconds of a whole cluster whose controllers and brokers are killed
 	bin/controllerd dev --for 20s --kill-active-every 5s --kill-broker-every 7s -o json
 
+deploy-check: build ## what deploy/ holds, as far as it goes without systemd, Docker and Kubernetes
+	scripts/deploy-check.sh
+
 fuzz: ## every fuzz target, FOR=60s each
 	scripts/fuzz.sh $(FOR)
 
-verify: lint proto-check tidy-check test sim split-brain smoke fuzz ## all that must pass before a change lands
+verify: lint proto-check tidy-check test sim split-brain smoke deploy-check fuzz ## all that must pass before a change lands
 
 clean: ## remove bin/
 	rm -rf bin

@@ -259,7 +259,10 @@ func runDaemon(ctx context.Context, daemon *controller.Controller, listener net.
 	pages.serve(serving, daemon, log)
 	go sayWaiting(ctx, daemon, log)
 	go tellTerms(ctx, daemon, hooks)
+	var told sync.WaitGroup
+	told.Go(func() { manager{daemon, log}.follow(ctx) })
 	daemon.Run(ctx)
+	told.Wait()
 	stopServing()
 	err := <-served
 	hooks.Wait()

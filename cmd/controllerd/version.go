@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"runtime"
 	"runtime/debug"
 
@@ -28,22 +29,31 @@ type version struct {
 	Platform string `json:"platform"`
 }
 
-// buildVersion reads what the Go tool wrote into the binary.
+// What "make build" stamps into the program: the version by git describe, and
+// hash and date of the commit.
+var stampedVersion, stampedCommit, stampedDate string
+
+// buildVersion is what was stamped, or else what the Go tool wrote into the
+// program, as it does for "go install" at a version.
 func buildVersion() *version {
-	v := &version{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	v := &version{
+		Version: stampedVersion, Commit: stampedCommit, Date: stampedDate,
+		Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+	}
 	info, ok := debug.ReadBuildInfo()
+	if ok && info.Main.Version != "(devel)" {
+		v.Version = cmp.Or(v.Version, info.Main.Version)
+	}
+	v.Version = cmp.Or(v.Version, "devel")
 	if !ok {
 		return v
-	}
-	if info.Main.Version != "" && info.Main.Version != "(devel)" {
-		v.Version = info.Main.Version
 	}
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":
-			v.Commit = s.Value
+			v.Commit = cmp.Or(v.Commit, s.Value)
 		case "vcs.time":
-			v.Date = s.Value
+			v.Date = cmp.Or(v.Date, s.Value)
 		}
 	}
 	return v

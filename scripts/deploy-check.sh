@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Checks what deploy/ holds as far as it goes without a booted systemd, a
+# Docker daemon or a Kubernetes cluster. Needs bin/controllerd.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# The unit as it is, but for where the program lies. What systemd-analyze only
+# warns of counts as well.
+sed "s#/usr/local/bin/controllerd#$PWD/bin/controllerd#" deploy/systemd/controllerd.service >"$work/controllerd.service"
+systemd-analyze verify --man=no "$work/controllerd.service" 2>&1 | tee "$work/found"
+[ ! -s "$work/found" ] || { echo "deploy/systemd/controllerd.service: see above" >&2; exit 1; }
+# 20 of 100: nothing is open to it that it does not need.
+systemd-analyze security --no-pager --offline=true --threshold=20 "$work/controllerd.service" >"$work/found" ||
+  { cat "$work/found" >&2; exit 1; }
+tail -n 1 "$work/found"
