@@ -60,6 +60,9 @@ type Config struct {
 	// Unreachable is for how long a live broker must have answered on no stream
 	// of commands to be marked as unreachable; 0 means rpc.UnreachableAfter.
 	Unreachable time.Duration
+	// NoDeathProbe turns proofs of death off: that of the active controller, to
+	// which a standby holds a connection in plain text, and those of brokers.
+	NoDeathProbe bool
 	// DialOptions are for the connections to brokers; none means plain text.
 	DialOptions []grpc.DialOption
 	Logger      *slog.Logger
@@ -108,6 +111,7 @@ type Controller struct {
 	// Owned by the goroutine of the loop.
 	termCtx  context.Context
 	termEnd  context.CancelFunc
+	unattend context.CancelFunc // of the active controller
 	replies  map[int64]chan rpc.Answer
 	requests int64
 	waiters  []*waiter
@@ -150,6 +154,8 @@ func New(cfg Config) (*Controller, error) {
 		queue:   make(chan item, queueLength),
 		ended:   make(chan struct{}),
 		replies: map[int64]chan rpc.Answer{},
+
+		unattend: func() {},
 	}
 	c.snapshot.Store(&Snapshot{})
 	c.stepped.Store(int64(election.Clock()))
@@ -160,7 +166,7 @@ func New(cfg Config) (*Controller, error) {
 				Id: cfg.ID, Nonce: newUUID(), Endpoint: cfg.Endpoint, StartedMs: time.Now().UnixMilli(),
 			},
 			Version: cfg.Version, TTL: cfg.LeaseTTL, ClusterUUID: newUUID(), Rand: random,
-			Strategy: cfg.Strategy,
+			Strategy: cfg.Strategy, DeathProbe: !cfg.NoDeathProbe,
 		},
 		Rand:        random,
 		Limits:      *cfg.Limits,
@@ -364,6 +370,8 @@ func (c *Controller) elect(ctx context.Context, a election.Action) {
 			c.termEnd()
 		}
 		c.log.Warn("not active any more", "epoch", a.Claim.Epoch, "cause", a.Cause, "reason", a.End.Reason)
+	case election.Attend:
+		c.attend(ctx, a.Peer)
 	default:
 		election.Do(ctx, c.cfg.Store, a, func(fn func()) { c.wg.Go(fn) }, func(ev election.Event) { c.post(ctx, Elected{ev}) })
 	}

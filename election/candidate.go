@@ -54,6 +54,9 @@ type Config struct {
 	ClusterUUID string
 	Rand        *rand.Rand // jitter
 	Strategy    Strategy
+	// DeathProbe has the holder of the seat attended, and the seat freed when its
+	// death is proved. It needs an owner that carries out Attend; Run does not.
+	DeathProbe bool
 	// Deadline takes out that the seat is given up before the lease can expire;
 	// see package unfenced.
 	Deadline unfenced.Switch
@@ -98,6 +101,9 @@ type Candidate struct {
 	wake       time.Duration
 	proven     time.Duration // when the store and the watch last proved to be there
 	margins    margins
+	witness    witness
+
+	Proofs Proofs
 }
 
 // claimAnswer is the answer to a claim that the image has yet to show.
@@ -184,7 +190,7 @@ func (c *Candidate) Step(now Now, im *cluster.Image, oldestWrite time.Duration, 
 	case active:
 		out = c.stepActive(now, im, oldestWrite, out)
 	}
-	return out
+	return c.attend(now.Mono, im, out)
 }
 
 // observe notes what the image shows, whatever the phase.
@@ -331,7 +337,7 @@ func (c *Candidate) enlisted() []byte {
 }
 
 func (c *Candidate) campaign(now Now, im *cluster.Image, out []Action) []Action {
-	if c.problem != "" || c.doubtful || !c.keeper.Proven(now.Mono) {
+	if !c.mayFollow(now.Mono) {
 		return out
 	}
 	if im.Cluster == nil {
@@ -354,6 +360,12 @@ func (c *Candidate) campaign(now Now, im *cluster.Image, out []Action) []Action 
 	}
 	c.phase, c.beaten = claiming, nil
 	return append(out, Commit{Purpose: Claim, Txn: txn, Sent: now.Mono})
+}
+
+// mayFollow reports whether nothing keeps a daemon that has a lease from taking
+// an empty seat.
+func (c *Candidate) mayFollow(now time.Duration) bool {
+	return c.problem == "" && !c.doubtful && c.keeper.Proven(now)
 }
 
 func (c *Candidate) self() *pb.ControllerRecord {

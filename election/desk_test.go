@@ -33,6 +33,7 @@ type desk struct {
 	deaf  bool          // while time passes, the store answers nothing
 	write time.Duration // how long the oldest write has been unanswered
 
+	attends []election.Peer // one after the other
 	waiting []election.Action
 	turn    *election.AwaitTurn // waits in the queue
 	turnEnd time.Duration
@@ -48,14 +49,15 @@ func newDeskOf(t *testing.T, id string, ttl time.Duration, m *memstore.Model) *d
 	return newDeskWith(t, id, ttl, m, election.Race)
 }
 
-func newDeskWith(t *testing.T, id string, ttl time.Duration, m *memstore.Model, strategy election.Strategy) *desk {
-	return &desk{
-		t: t, m: m, im: cluster.NewImage(keys), now: time.Hour,
-		c: election.NewCandidate(election.Config{
-			Self: &pb.ControllerRecord{Id: id, Nonce: id + "-nonce", Endpoint: id + ":1", StartedMs: 7}, Version: "v1", TTL: ttl,
-			ClusterUUID: "uuid-of-" + id, Rand: rand.New(rand.NewPCG(1, 1)), Strategy: strategy,
-		}),
+func newDeskWith(t *testing.T, id string, ttl time.Duration, m *memstore.Model, strategy election.Strategy, opts ...func(*election.Config)) *desk {
+	cfg := election.Config{
+		Self: &pb.ControllerRecord{Id: id, Nonce: id + "-nonce", Endpoint: id + ":1", StartedMs: 7}, Version: "v1", TTL: ttl,
+		ClusterUUID: "uuid-of-" + id, Rand: rand.New(rand.NewPCG(1, 1)), Strategy: strategy,
 	}
+	for _, o := range opts {
+		o(&cfg)
+	}
+	return &desk{t: t, m: m, im: cluster.NewImage(keys), now: time.Hour, c: election.NewCandidate(cfg)}
 }
 
 // activeDesk is a candidate that has begun the first term of a new cluster.
@@ -78,7 +80,7 @@ func nameOf(a election.Action) string {
 		return "probe"
 	case election.Commit:
 		return map[election.Purpose]string{
-			election.Found: "found", election.Enlist: "enlist", election.Claim: "claim", election.Release: "release",
+			election.Found: "found", election.Enlist: "enlist", election.Claim: "claim", election.Release: "release", election.Bury: "bury",
 		}[a.Purpose]
 	case election.AwaitTurn:
 		return "queue"
@@ -97,6 +99,10 @@ func nameOf(a election.Action) string {
 func (d *desk) step(ev election.Event) {
 	d.t.Helper()
 	for _, a := range d.c.Step(election.Now{Mono: d.now, WallMs: 1000}, d.im, d.now-d.write, ev) {
+		if a, ok := a.(election.Attend); ok {
+			d.attends = append(d.attends, a.Peer)
+			continue
+		}
 		name := nameOf(a)
 		if name != "probe" && name != "renew" && name != "queue" {
 			d.said = append(d.said, name)

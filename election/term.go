@@ -19,10 +19,11 @@ const (
 	Enlist                 // put the candidate key
 	Claim                  // win the seat
 	Release                // give it up
+	Bury                   // free the seat of one whose death is proved
 )
 
-// Action is something that the candidate wants done. Each but Begin and Stop
-// is answered by exactly one Event.
+// Action is something that the candidate wants done. Each but Begin, Stop and
+// Attend is answered by exactly one Event.
 type Action interface{ action() }
 
 // Grant asks for a lease; answered by Granted.
@@ -168,6 +169,8 @@ func (c *Candidate) take(now Now, im *cluster.Image, ev Event) []Action {
 		return c.committed(now, ev)
 	case TurnCame:
 		return c.turnCame(now.Mono, ev)
+	case Refused:
+		return c.refused(now, im, ev)
 	case Revoked:
 		if c.phase == releasing && ev.Lease == c.keeper.Lease {
 			return c.released(now)

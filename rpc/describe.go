@@ -142,7 +142,7 @@ func listBrokers(v View) *pb.ListBrokersResponse {
 		if b := im.Brokers[id]; b != nil {
 			s.Live, s.BrokerEpoch, s.Rack, s.State = true, int64(b.Epoch), b.Record.GetRack(), b.Record.GetState()
 			s.ControlAddress, s.NodeUuid, s.Endpoints = b.Record.GetControlAddress(), b.Record.GetNodeUuid(), b.Record.GetEndpoints()
-			s.Unreachable, s.RegisteredMs = b.Unreachable(), b.Record.GetRegisteredMs()
+			s.Unreachable, s.RegisteredMs, s.DeathProbe = b.Unreachable(), b.Record.GetRegisteredMs(), b.Record.GetDeathProbe()
 			c := contacts[id]
 			s.Problem = c.Problem
 			if v.Pusher != nil {
@@ -163,7 +163,7 @@ func listBrokers(v View) *pb.ListBrokersResponse {
 func describeController(v View) *pb.DescribeControllerResponse {
 	im := v.Image
 	resp := &pb.DescribeControllerResponse{
-		Id: v.Self, Role: "standby", Version: v.Version, ClusterUuid: im.Cluster.GetUuid(), Epoch: int64(im.Epoch),
+		Id: v.Self, Nonce: v.Nonce, Role: "standby", Version: v.Version, ClusterUuid: im.Cluster.GetUuid(), Epoch: int64(im.Epoch),
 		Revision: int64(im.Rev), Brokers: int32(len(im.Brokers)), Topics: int32(len(im.Topics)), Problems: v.Problems(),
 	}
 	resp.Counters = map[string]int64{} // a copy: more is added to it

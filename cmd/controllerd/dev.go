@@ -83,6 +83,7 @@ Without controllers and brokers it is etcd alone: its address goes to stdout.`,
 	addLimitFlags(f, &cfg.Limits)
 	f.DurationVar(&cfg.LeaseTTL, "lease-ttl", controller.MinLeaseTTL, "how long the seat outlives a silent daemon")
 	f.TextVar(&cfg.Strategy, "election", election.Race, "`strategy` by which an empty seat is taken: race (whoever comes first) or queue (whoever has waited longest)")
+	addProbeFlag(f, &cfg.NoDeathProbe)
 	f.DurationVar(&cfg.SessionTTL, "session-ttl", rpc.MinSessionTTL, "how long a silent broker counts as live")
 	f.DurationVar(&cfg.For, "for", 0, "how long to run, once everything is up (default: until Ctrl-C)")
 	f.DurationVar(&cfg.KillActiveEvery, "kill-active-every", 0, "kill the active controller again and again (default: never)")

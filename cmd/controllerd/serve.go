@@ -38,6 +38,7 @@ type serveConfig struct {
 	election  election.Strategy
 	limits    controller.Limits
 	onChange  hook.Target
+	noProbe   bool
 }
 
 func newServe() *cobra.Command {
@@ -86,8 +87,14 @@ func (cfg *serveConfig) addFlags(f *pflag.FlagSet) {
 	f.TextVar(&cfg.election, "election", election.Race, "`strategy` by which an empty seat is taken: race (whoever comes first) or queue (whoever has waited longest); the same for all daemons of a cluster")
 	f.DurationVar(&cfg.leaseTTL, "lease-ttl", controller.DefaultLeaseTTL, "how long the seat outlives a silent daemon, at least 2s")
 	cfg.addPagesFlags(f)
+	addProbeFlag(f, &cfg.noProbe)
 	addLimitFlags(f, &cfg.limits)
 	f.Var(&cfg.onChange, "on-controller-change", "command to run, or http(s) URL to post to, once in each term of this daemon; it is told epoch, id and how the term before ended in its environment (CONTROLLERD_EPOCH, ...) or as JSON")
+}
+
+// addProbeFlag gives a command the flag that turns proofs of death off.
+func addProbeFlag(f *pflag.FlagSet, off *bool) {
+	f.BoolVar(off, "no-death-probe", false, "do not take an active controller or a broker for dead when its connection breaks and its address refuses new ones for 200ms, but wait for its lease to expire; for addresses that are not the process's own, as that of a Kubernetes service")
 }
 
 // addLimitFlags gives a command the flags for what may be created.
@@ -245,6 +252,8 @@ func (cfg serveConfig) controller(s store.Store, listen string) controller.Confi
 		LeaseTTL: cfg.leaseTTL,
 		Strategy: cfg.election,
 		Limits:   &cfg.limits,
+
+		NoDeathProbe: cfg.noProbe,
 	}
 }
 

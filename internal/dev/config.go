@@ -52,6 +52,9 @@ type Config struct {
 	// Strategy decides which daemon takes an empty seat.
 	Strategy election.Strategy
 
+	// NoDeathProbe turns proofs of death off.
+	NoDeathProbe bool
+
 	// For ends the run that long after the cluster was ready. 0: never.
 	For time.Duration
 	// KillActiveEvery and KillBrokerEvery are the intervals of kills. 0: none.

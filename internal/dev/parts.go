@@ -63,7 +63,7 @@ func (p *parts) startDaemon(id, listen string) error {
 	}
 	cfg := localcluster.DaemonConfig{
 		ID: id, Cluster: p.cfg.Cluster, EtcdEndpoints: []string{p.etcd}, Listen: listen,
-		Limits: &p.cfg.Limits, LeaseTTL: p.cfg.LeaseTTL, Strategy: p.cfg.Strategy, Version: p.cfg.Version,
+		Limits: &p.cfg.Limits, LeaseTTL: p.cfg.LeaseTTL, Strategy: p.cfg.Strategy, NoDeathProbe: p.cfg.NoDeathProbe, Version: p.cfg.Version,
 		Logger: p.cfg.Logger, DialOptions: p.dialOptions(),
 	}
 	d, err := localcluster.StartDaemon(cfg)

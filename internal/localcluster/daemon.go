@@ -30,6 +30,7 @@ type DaemonConfig struct {
 	Compare       time.Duration
 	Unreachable   time.Duration
 	Limits        *controller.Limits // default: those of serve
+	NoDeathProbe  bool
 	Version       string
 	Logger        *slog.Logger
 	DialOptions   []grpc.DialOption             // to brokers
@@ -77,7 +78,8 @@ func StartDaemon(cfg DaemonConfig) (*Daemon, error) {
 	}
 	c, err := controller.New(controller.Config{
 		Store: s, Cluster: cfg.Cluster, ID: cfg.ID, Endpoint: cfg.Advertise, Version: cfg.Version,
-		LeaseTTL: cfg.LeaseTTL, Strategy: cfg.Strategy, Compare: cfg.Compare, Unreachable: cfg.Unreachable, Limits: cfg.Limits, Logger: cfg.Logger,
+		LeaseTTL: cfg.LeaseTTL, Strategy: cfg.Strategy, Compare: cfg.Compare, Unreachable: cfg.Unreachable, Limits: cfg.Limits,
+		NoDeathProbe: cfg.NoDeathProbe, Logger: cfg.Logger,
 		DialOptions: cfg.DialOptions, TakenOut: cfg.TakenOut,
 	})
 	if err != nil {

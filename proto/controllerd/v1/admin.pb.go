@@ -1469,7 +1469,9 @@ type BrokerSummary struct {
 	StrayReplicas *int32 `protobuf:"varint,17,opt,name=stray_replicas,json=strayReplicas,proto3,oneof" json:"stray_replicas,omitempty"`
 	// How many partition states it was told, or is to be told, and has yet to
 	// confirm. Not set: no stream to it is open, or a standby answered.
-	Unconfirmed   *int64 `protobuf:"varint,18,opt,name=unconfirmed,proto3,oneof" json:"unconfirmed,omitempty"`
+	Unconfirmed *int64 `protobuf:"varint,18,opt,name=unconfirmed,proto3,oneof" json:"unconfirmed,omitempty"`
+	// It may be taken for dead when its control address refuses connections.
+	DeathProbe    bool `protobuf:"varint,19,opt,name=death_probe,json=deathProbe,proto3" json:"death_probe,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1630,6 +1632,13 @@ func (x *BrokerSummary) GetUnconfirmed() int64 {
 	return 0
 }
 
+func (x *BrokerSummary) GetDeathProbe() bool {
+	if x != nil {
+		return x.DeathProbe
+	}
+	return false
+}
+
 type DescribeControllerRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1693,7 +1702,9 @@ type DescribeControllerResponse struct {
 	// The daemon's clock when it answered, Unix milliseconds.
 	WallMs int64 `protobuf:"varint,18,opt,name=wall_ms,json=wallMs,proto3" json:"wall_ms,omitempty"`
 	// Not set: it holds no lease.
-	Lease         *DaemonLease `protobuf:"bytes,19,opt,name=lease,proto3" json:"lease,omitempty"`
+	Lease *DaemonLease `protobuf:"bytes,19,opt,name=lease,proto3" json:"lease,omitempty"`
+	// Drawn anew by each process.
+	Nonce         string `protobuf:"bytes,20,opt,name=nonce,proto3" json:"nonce,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1861,6 +1872,13 @@ func (x *DescribeControllerResponse) GetLease() *DaemonLease {
 	return nil
 }
 
+func (x *DescribeControllerResponse) GetNonce() string {
+	if x != nil {
+		return x.Nonce
+	}
+	return ""
+}
+
 // The lease of a daemon: the seat and its place among the candidates hang on
 // it.
 type DaemonLease struct {
@@ -1871,6 +1889,8 @@ type DaemonLease struct {
 	MarginMs int64 `protobuf:"varint,2,opt,name=margin_ms,json=marginMs,proto3" json:"margin_ms,omitempty"`
 	// How much is left at least if etcd answers at once.
 	UsualMarginMs int64 `protobuf:"varint,3,opt,name=usual_margin_ms,json=usualMarginMs,proto3" json:"usual_margin_ms,omitempty"`
+	// Drawn anew by each process.
+	Nonce         string `protobuf:"bytes,20,opt,name=nonce,proto3" json:"nonce,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1924,6 +1944,13 @@ func (x *DaemonLease) GetUsualMarginMs() int64 {
 		return x.UsualMarginMs
 	}
 	return 0
+}
+
+func (x *DaemonLease) GetNonce() string {
+	if x != nil {
+		return x.Nonce
+	}
+	return ""
 }
 
 type ListControllersRequest struct {
@@ -2513,7 +2540,7 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\abrokers\x18\x01 \x03(\v2\x1d.controllerd.v1.BrokerSummaryR\abrokers\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x1f\n" +
 	"\vfrom_active\x18\x03 \x01(\bR\n" +
-	"fromActive\"\xdd\x05\n" +
+	"fromActive\"\xfe\x05\n" +
 	"\rBrokerSummary\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12!\n" +
 	"\fbroker_epoch\x18\x02 \x01(\x03R\vbrokerEpoch\x12\x12\n" +
@@ -2533,12 +2560,14 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\x10offline_replicas\x18\x0f \x01(\x05H\x01R\x0fofflineReplicas\x88\x01\x01\x125\n" +
 	"\x06strays\x18\x10 \x03(\v2\x1d.controllerd.v1.TopicReplicasR\x06strays\x12*\n" +
 	"\x0estray_replicas\x18\x11 \x01(\x05H\x02R\rstrayReplicas\x88\x01\x01\x12%\n" +
-	"\vunconfirmed\x18\x12 \x01(\x03H\x03R\vunconfirmed\x88\x01\x01B\x0f\n" +
+	"\vunconfirmed\x18\x12 \x01(\x03H\x03R\vunconfirmed\x88\x01\x01\x12\x1f\n" +
+	"\vdeath_probe\x18\x13 \x01(\bR\n" +
+	"deathProbeB\x0f\n" +
 	"\r_resume_pointB\x13\n" +
 	"\x11_offline_replicasB\x11\n" +
 	"\x0f_stray_replicasB\x0e\n" +
 	"\f_unconfirmed\"\x1b\n" +
-	"\x19DescribeControllerRequest\"\xa1\x06\n" +
+	"\x19DescribeControllerRequest\"\xb7\x06\n" +
 	"\x1aDescribeControllerResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x18\n" +
@@ -2561,14 +2590,16 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\bcounters\x18\x10 \x03(\v28.controllerd.v1.DescribeControllerResponse.CountersEntryR\bcounters\x12/\n" +
 	"\x13unreachable_brokers\x18\x11 \x03(\x05R\x12unreachableBrokers\x12\x17\n" +
 	"\awall_ms\x18\x12 \x01(\x03R\x06wallMs\x121\n" +
-	"\x05lease\x18\x13 \x01(\v2\x1b.controllerd.v1.DaemonLeaseR\x05lease\x1a;\n" +
+	"\x05lease\x18\x13 \x01(\v2\x1b.controllerd.v1.DaemonLeaseR\x05lease\x12\x14\n" +
+	"\x05nonce\x18\x14 \x01(\tR\x05nonce\x1a;\n" +
 	"\rCountersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"i\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x7f\n" +
 	"\vDaemonLease\x12\x15\n" +
 	"\x06ttl_ms\x18\x01 \x01(\x03R\x05ttlMs\x12\x1b\n" +
 	"\tmargin_ms\x18\x02 \x01(\x03R\bmarginMs\x12&\n" +
-	"\x0fusual_margin_ms\x18\x03 \x01(\x03R\rusualMarginMs\"\x18\n" +
+	"\x0fusual_margin_ms\x18\x03 \x01(\x03R\rusualMarginMs\x12\x14\n" +
+	"\x05nonce\x18\x14 \x01(\tR\x05nonce\"\x18\n" +
 	"\x16ListControllersRequest\"z\n" +
 	"\x17ListControllersResponse\x12C\n" +
 	"\vcontrollers\x18\x01 \x03(\v2!.controllerd.v1.ControllerSummaryR\vcontrollers\x12\x1a\n" +

@@ -1,0 +1,107 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// DeathWindow is for how long every dial of an address has to be refused,
+	// from when the connection to it broke, to prove that nobody listens there.
+	DeathWindow = 200 * time.Millisecond
+	// redialPause is between two dials in that time, slowRedial after it.
+	redialPause = 20 * time.Millisecond
+	slowRedial  = time.Second
+)
+
+// line is a TCP connection that knows how it ended.
+type line struct {
+	net.Conn
+	over  chan struct{} // closed with its end
+	once  sync.Once
+	broke bool // not by this side; to be looked at once over is closed
+}
+
+// openLine connects to host:port, whatever the environment says of proxies: what
+// is refused must be the peer's own.
+func openLine(ctx context.Context, address string) (*line, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	return &line{Conn: conn, over: make(chan struct{})}, nil
+}
+
+// Read notes the end. Somebody has to read all the time, as gRPC does.
+func (l *line) Read(b []byte) (int, error) {
+	n, err := l.Conn.Read(b)
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		l.end(true)
+	}
+	return n, err
+}
+
+// Close is an end that proves nothing.
+func (l *line) Close() error {
+	l.end(false)
+	return l.Conn.Close()
+}
+
+func (l *line) end(broke bool) {
+	l.once.Do(func() {
+		l.broke = broke
+		close(l.over)
+	})
+}
+
+// redial dials an address whose line broke, until it is not refused or the
+// context ends. It reports the first refusal, and then that all were refused
+// for DeathWindow, again and again.
+func redial(ctx context.Context, address string, refused func(whole bool)) {
+	began := time.Now()
+	for n := 0; ; n++ {
+		at := time.Since(began)
+		if !refuses(ctx, address) {
+			return
+		}
+		whole, wait := at >= DeathWindow, min(redialPause, DeathWindow-at)
+		if whole {
+			wait = slowRedial
+		}
+		if n == 0 || whole {
+			refused(whole)
+		}
+		if pause(ctx, wait) != nil {
+			return
+		}
+	}
+}
+
+// refuses reports whether a connection is refused. A timeout, or any other
+// error, says nothing about who is there.
+func refuses(ctx context.Context, address string) bool {
+	ctx, cancel := context.WithTimeout(ctx, DeathWindow)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// pause waits, unless the context ends first.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+		return nil
+	}
+}
