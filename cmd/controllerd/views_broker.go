@@ -25,6 +25,7 @@ type brokerView struct {
 	Rack           string         `json:"rack"`
 	Leaders        int32          `json:"leaders"`
 	Replicas       int32          `json:"replicas"`
+	DeathProbe     bool           `json:"death_probe"` // taken for dead when its control address refuses connections
 	ControlAddress string         `json:"control_address"`
 	Endpoints      []endpointView `json:"endpoints"`
 	NodeUUID       string         `json:"node_uuid"`
@@ -71,7 +72,7 @@ func brokerOf(b *pb.BrokerSummary, nowMs int64) brokerView {
 	v := brokerView{
 		ID: b.GetId(), Live: b.GetLive(), State: "down", Unreachable: b.GetUnreachable(), BrokerEpoch: b.GetBrokerEpoch(),
 		Registered: timeOf(b.GetRegisteredMs()), ResumePoint: b.ResumePoint, Rack: b.GetRack(),
-		Leaders: b.GetLeaders(), Replicas: b.GetReplicas(), ControlAddress: b.GetControlAddress(),
+		Leaders: b.GetLeaders(), Replicas: b.GetReplicas(), ControlAddress: b.GetControlAddress(), DeathProbe: b.GetDeathProbe(),
 		Endpoints: []endpointView{}, NodeUUID: b.GetNodeUuid(),
 		OfflineReplicas: b.OfflineReplicas, StrayReplicas: b.StrayReplicas, Strays: straysOf(b.GetStrays()), Problem: b.GetProblem(),
 	}
