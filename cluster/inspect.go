@@ -55,9 +55,9 @@ func (k Keys) Unreadable(kv store.KV, beside []store.KV) error {
 }
 
 // Useless says why a readable value would have no effect, or one that nobody
-// can want: a key that lives as long as a lease without one, a topic of fewer
-// partitions than it has, partitions that are not those of the block, or blocks
-// that no topic record counts.
+// can want: a key that lives as long as a lease without one, a topic that does
+// not find its partitions any more, or of fewer than it has, partitions that are
+// not those of the block, or blocks that no topic record counts.
 func (k Keys) Useless(kv store.KV, beside []store.KV) error {
 	p, err := k.parse(kv.Key)
 	if err != nil {
@@ -74,11 +74,28 @@ func (k Keys) Useless(kv store.KV, beside []store.KV) error {
 			return fmt.Errorf("the key is that of epoch %d, the record names %d", p.epoch, t.Record.GetEpoch())
 		}
 	case keyTopic:
-		if t := im.Topics[p.name]; t != nil && t.Wanted() < t.Made() {
-			return fmt.Errorf("%d partitions wanted, %d made: none is ever taken away", t.Wanted(), t.Made())
-		}
+		return uselessTopic(im.Topics[p.name], k.imageOf(store.KV{}, beside).Topics[p.name])
 	case keyBlock:
 		return uselessBlock(im.Block(p.block), im.TopicByID(p.block.Topic))
+	}
+	return nil
+}
+
+// uselessTopic looks at the record of a topic and at the one that it replaces.
+func uselessTopic(t, old *Topic) error {
+	switch {
+	case t == nil:
+		return nil
+	case t.Wanted() < t.Made():
+		return fmt.Errorf("%d partitions wanted, %d made: none is ever taken away", t.Wanted(), t.Made())
+	case old == nil:
+		return nil
+	case t.ID != old.ID:
+		return fmt.Errorf("the id of the topic is %s, its partitions are stored under that", old.ID)
+	case t.BlockSize() != old.BlockSize():
+		return fmt.Errorf("the block size of the topic is %d, its partitions are stored in such blocks", old.BlockSize())
+	case t.Made() != old.Made():
+		return fmt.Errorf("%d partitions are made, the active alone counts them; more may be wanted", old.Made())
 	}
 	return nil
 }

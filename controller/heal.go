@@ -15,12 +15,11 @@ func (l *Loop) compare(out []Action) []Action {
 		l.held = nil
 	}
 	if l.comparing != nil && !l.comparing.Next(l.cfg.Slice) {
-		missed := l.comparing.Missed()
-		if len(missed) == 0 && l.active {
+		l.missed, l.comparing = l.comparing.Missed(), nil
+		if len(l.missed) == 0 && l.active {
 			l.sweeping, l.vouched = l.vouched, l.compared
 		}
-		out = l.fetch(missed, out)
-		l.comparing = nil
+		out = l.fetchMore(out)
 	}
 	l.fetched = slices.DeleteFunc(l.fetched, func(f Fetched) bool {
 		reached := l.im.Rev >= f.Read.Rev
@@ -32,12 +31,20 @@ func (l *Loop) compare(out []Action) []Action {
 	return out
 }
 
-// fetch reads keys that the watch must have missed.
+// fetchMore reads the next of the keys that the last comparison has found: one
+// read at a time, however many there are.
+func (l *Loop) fetchMore(out []Action) []Action {
+	n := min(len(l.missed), store.MaxOps)
+	out = l.fetch(l.missed[:n], out)
+	l.missed = l.missed[n:]
+	return out
+}
+
+// fetch reads keys that the watch must have missed, at most store.MaxOps.
 func (l *Loop) fetch(keys []string, out []Action) []Action {
 	if len(keys) == 0 {
 		return out
 	}
-	keys = keys[:min(len(keys), store.MaxOps)]
 	for _, k := range keys {
 		l.healing[k] = true
 	}

@@ -104,7 +104,7 @@ func (l *Loop) begin(b store.Batch) {
 		}
 	}
 	if b.Reset {
-		l.comparing = nil // the list tells all that it would
+		l.comparing, l.missed = nil, nil // the list tells all that they would
 	}
 	l.intake.batch, l.intake.told, l.intake.forget = l.im.Begin(b), 0, !l.feed.Begun()
 }

@@ -98,6 +98,7 @@ type Loop struct {
 	held       *Listed             // a list that the image has yet to reach
 	comparing  *cluster.Comparison // with the list at the revision compared; nil: none is under way
 	compared   store.Rev
+	missed     []string        // keys that the last comparison has found, and that are yet to be read
 	fetched    []Fetched       // reads that the image has yet to reach
 	healing    map[string]bool // the keys that are being read
 	vouched    store.Rev       // of the last list that the image agreed with, at first of the claim
@@ -284,9 +285,12 @@ func (l *Loop) take(now election.Now, ev Event, out []Action) []Action {
 	case Listed:
 		l.held = &ev
 	case Fetched:
-		if ev.Err == nil {
-			l.fetched = append(l.fetched, ev)
+		if ev.Err != nil {
+			l.missed = nil // the next comparison finds them again
+			return out
 		}
+		l.fetched = append(l.fetched, ev)
+		return l.fetchMore(out)
 	case Committed:
 		return append(out, l.committed(now.Mono, ev)...)
 	case ReadBack:

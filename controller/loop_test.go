@@ -240,6 +240,22 @@ func TestCompareHeals(t *testing.T) {
 	}
 }
 
+// However many keys the watch has missed, one comparison heals them all.
+func TestCompareHealsMany(t *testing.T) {
+	const n = 2*store.MaxOps + 10
+	b := newBench(t, 3)
+	b.created("a", n, 1)
+	for i := range int32(n) {
+		b.edit("a", i, func(p *cluster.Partition) { p.PartitionEpoch++ })
+	}
+	b.miss()
+	b.step(Listed{b.m.List(keys.Prefix(), true)})
+	b.run()
+	if b.l.Stats.Healed != n {
+		t.Errorf("%d of %d keys healed", b.l.Stats.Healed, n)
+	}
+}
+
 // Two reads that the image has yet to reach are both taken in.
 func TestHealsTwice(t *testing.T) {
 	b := newBench(t, 3)

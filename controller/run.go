@@ -321,7 +321,7 @@ func (c *Controller) do(ctx context.Context, a Action) {
 			return ReadBack{Chunk: a.Chunk, Read: read, Err: err}
 		})
 	case Fetch:
-		c.log.Warn("the watch may have missed changes, reading", "keys", a.Keys)
+		c.log.Warn("the watch may have missed changes, reading", "keys", len(a.Keys), "among_them", a.Keys[:min(len(a.Keys), maxNamed)])
 		c.call(ctx, func(ctx context.Context) Event {
 			read, err := c.cfg.Store.Get(ctx, a.Keys...)
 			return Fetched{Keys: a.Keys, Read: read, Err: err}

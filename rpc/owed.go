@@ -17,7 +17,9 @@ type owed struct {
 // sent is a state on its way.
 type sent struct {
 	epoch cluster.LeaderEpoch
-	rev   store.Rev // of the change that it was sent for
+	// rev is that of the change that it was sent for; 0: it is that of an offline
+	// replica, which nothing waits for, since every hello names it.
+	rev store.Rev
 }
 
 func newOwed() owed {
@@ -71,13 +73,16 @@ func (o *owed) done(id cluster.PartitionID, le cluster.LeaderEpoch) {
 	}
 }
 
-// revs is a bag of revisions that knows the lowest.
+// revs is a bag of revisions, but for 0, that knows the lowest.
 type revs struct {
 	counts map[store.Rev]int
 	order  revHeap // each of counts once
 }
 
 func (r *revs) add(rev store.Rev) {
+	if rev == 0 {
+		return
+	}
 	n, known := r.counts[rev]
 	if r.counts[rev] = n + 1; !known {
 		heap.Push(&r.order, rev)
@@ -85,6 +90,9 @@ func (r *revs) add(rev store.Rev) {
 }
 
 func (r *revs) drop(rev store.Rev) {
+	if rev == 0 {
+		return
+	}
 	r.counts[rev]--
 	for len(r.order) > 0 && r.counts[r.order[0]] == 0 {
 		delete(r.counts, heap.Pop(&r.order).(store.Rev))

@@ -178,6 +178,33 @@ func TestRestoredReplica(t *testing.T) {
 	h.wantCovered("a") // by the first stream
 }
 
+// An offline replica that is being tried holds no resume point back, however
+// long that takes: the next hello names it. Once it is online and fails
+// otherwise, it does.
+func TestResumePointOfAnOfflineReplica(t *testing.T) {
+	h, _ := resumable(t)
+	h.change("a", 0, elect(1))
+	h.step()
+	changed := h.im.Rev
+	h.change("a", 1, elect(1))
+	h.step()
+	h.admits(1)
+	h.fails(1, 0, 1)
+	h.applies(1)
+	h.reports(&pb.ReplicaReport{Offline: wire(h, 1, 0)})
+	h.reports(&pb.ReplicaReport{Restored: wire(h, 1, 0)})
+	h.step() // it is tried
+	h.after(PingInterval)
+	if got := store.Rev(h.lastProgress(1).GetResumePoint()); got != h.im.Rev {
+		t.Errorf("resume point %d while an offline replica is tried, want %d", got, h.im.Rev)
+	}
+	h.p.cameBack(h.p.targets[1], h.part(0))
+	h.result(1, "a", 0, 1, pb.PartitionResult_PARTITION_RESULT_FAILED)
+	if got := h.p.resumePoint(h.im, h.p.targets[1]); got != changed-1 {
+		t.Errorf("resume point %d after a failure, want %d", got, changed-1)
+	}
+}
+
 // An offline replica of a partition that is not the broker's any more is
 // forgotten.
 func TestOfflineReplicaIsUnassigned(t *testing.T) {

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -130,7 +131,7 @@ func (p *Pusher) failed(now time.Duration, t *target, id cluster.PartitionID, o 
 	}
 	r := t.retries[id]
 	if r == nil {
-		r = &retry{wait: MinRetry, rev: s.rev}
+		r = &retry{wait: MinRetry, rev: cmp.Or(s.rev, p.changes.revOf(id))}
 		t.retry(id, r)
 	} else {
 		r.wait = min(2*r.wait, MaxRetry)
