@@ -24,6 +24,7 @@ func (l *Loop) View() rpc.View {
 		ClusterUUID: l.candidate.ClusterUUID(),
 		Active:      l.active,
 		Healthy:     len(l.unfit()) == 0,
+		Current:     l.im.Rev > 0 && l.candidate.Blind(l.now) == 0,
 		Version:     l.cfg.Election.Version,
 		Problems:    l.problems,
 		Counters: map[string]int64{

@@ -10,7 +10,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
@@ -19,18 +18,10 @@ import (
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 )
 
-// Names under which health is served, beside the services themselves.
-const (
-	// HealthActive is SERVING at the active controller only.
-	HealthActive = "controllerd.active"
-	// healthInterval is how often health is looked at.
-	healthInterval = 500 * time.Millisecond
-)
-
 // Server serves the gRPC services of one daemon.
 type Server struct {
 	grpc   *grpc.Server
-	health *health.Server
+	health *healthService
 	fwd    *forwarder
 	core   Core
 	log    *slog.Logger
@@ -44,14 +35,12 @@ func NewServer(core Core, log *slog.Logger, dial []grpc.DialOption, options ...g
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
 	)
-	s := &Server{grpc: grpc.NewServer(options...), health: health.NewServer(), fwd: newForwarder(dial), core: core, log: log}
+	s := &Server{grpc: grpc.NewServer(options...), health: newHealthService(core), fwd: newForwarder(dial), core: core, log: log}
 	pb.RegisterBrokerServiceServer(s.grpc, &brokerService{core: core, fwd: s.fwd})
 	pb.RegisterAdminServiceServer(s.grpc, &adminService{core: core, fwd: s.fwd})
 	pb.RegisterMetadataServiceServer(s.grpc, &metadataService{core: core})
 	healthpb.RegisterHealthServer(s.grpc, s.health)
 	reflection.Register(s.grpc)
-	s.health.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
-	s.health.SetServingStatus(HealthActive, healthpb.HealthCheckResponse_NOT_SERVING)
 	return s
 }
 
@@ -83,7 +72,7 @@ func recoverCall(log *slog.Logger, method string, err *error) {
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	served := make(chan error, 1)
 	go func() { served <- s.grpc.Serve(l) }()
-	s.watchHealth(ctx)
+	s.health.follow(ctx)
 	s.health.Shutdown()
 	stop := time.AfterFunc(time.Second, s.grpc.Stop)
 	s.grpc.GracefulStop()
@@ -96,38 +85,4 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 func (s *Server) Kill() {
 	s.grpc.Stop()
 	s.fwd.close()
-}
-
-// watchHealth keeps the health service true until the context ends: the daemon
-// serves if it has read the cluster and has no problem of its own.
-func (s *Server) watchHealth(ctx context.Context) {
-	tick := time.NewTicker(healthInterval)
-	defer tick.Stop()
-	for {
-		var serving, active bool
-		limited, cancel := context.WithTimeout(ctx, 2*time.Second)
-		err := s.core.Await(limited, func(v View) bool {
-			serving, active = v.Image.Rev > 0 && v.Healthy, v.Active
-			return true
-		})
-		cancel()
-		s.set("", err == nil && serving)
-		s.set(pb.BrokerService_ServiceDesc.ServiceName, err == nil && serving)
-		s.set(pb.AdminService_ServiceDesc.ServiceName, err == nil && serving)
-		s.set(pb.MetadataService_ServiceDesc.ServiceName, err == nil && serving)
-		s.set(HealthActive, err == nil && active)
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
-}
-
-func (s *Server) set(service string, serving bool) {
-	state := healthpb.HealthCheckResponse_NOT_SERVING
-	if serving {
-		state = healthpb.HealthCheckResponse_SERVING
-	}
-	s.health.SetServingStatus(service, state)
 }

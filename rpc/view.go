@@ -22,6 +22,8 @@ type View struct {
 	Active      bool
 	// Healthy: it campaigns, and the store takes its writes, as far as is known.
 	Healthy bool
+	// Current: what the image shows is not old, as far as is known.
+	Current bool
 	// Problems are sentences about what is wrong, in a stable order.
 	Problems func() []string
 	Counters map[string]int64 // since the process began
@@ -50,6 +52,9 @@ type Core interface {
 	// Submit hands a request to the active controller and waits for the
 	// answer. NOT_CONTROLLER if this daemon is not the active one.
 	Submit(ctx context.Context, r Request) (any, error)
+	// Leading is the epoch under which this daemon may act at this very moment,
+	// if it may. It does not wait.
+	Leading() (cluster.Epoch, bool)
 	// Store is where sessions of brokers are kept.
 	Store() store.Store
 }

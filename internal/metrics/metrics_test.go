@@ -39,8 +39,8 @@ func (s *still) Leading() (cluster.Epoch, bool) { return s.leading, s.leading !=
 func (s *still) Stepped() time.Duration         { return s.stepped }
 func (s *still) QueueLength() int               { return 3 }
 
-// busy is an active daemon all of whose gauges and counters differ from 0.
-func busy() *still {
+// full is an active daemon all of whose gauges and counters differ from 0.
+func full() *still {
 	s := &still{leading: 7, snapshot: controller.Snapshot{
 		At: election.Clock(), Claim: 7, Epoch: 7, Revision: 1000, Refused: true, Problems: 2, SkippedKeys: 3, Candidates: 4,
 		Topics: 5, TopicsDue: 6, Tombstones: 7, Agenda: 8, Requests: 9, Pending: 10, Offline: 11,
@@ -133,7 +133,7 @@ func TestActiveAndDeposed(t *testing.T) {
 		`controllerd_takeover_phase_seconds_bucket{le="0.025", phase="commit"}`: {1, 1},
 		`controllerd_takeover_phase_seconds_bucket{le="0.01", phase="commit"}`:  {0, 0},
 	}
-	d := busy()
+	d := full()
 	pages := pagesOf(d)
 	for i, leading := range []cluster.Epoch{7, 0, 8} {
 		d.leading = leading
@@ -150,7 +150,7 @@ func TestActiveAndDeposed(t *testing.T) {
 
 // TestNames holds the names against the conventions of Prometheus.
 func TestNames(t *testing.T) {
-	d := busy()
+	d := full()
 	problems, err := testutil.GatherAndLint(NewRegistry(d, &Calls{}, "v1.2.3"))
 	if err != nil {
 		t.Fatal(err)
@@ -170,9 +170,10 @@ func TestPages(t *testing.T) {
 		"standby":  {func(s *still) { s.leading = 0 }, map[string]int{"/livez": 200, "/readyz": 200, "/leader": 503}},
 		"unfit":    {func(s *still) { s.snapshot.Unfit = []string{"etcd takes no writes"} }, map[string]int{"/livez": 200, "/readyz": 503, "/leader": 200}},
 		"hangs":    {func(s *still) { s.stepped = hangs + 1 }, map[string]int{"/livez": 503, "/readyz": 503}},
-		"no hurry": {func(s *still) { s.stepped = hangs }, map[string]int{"/livez": 200, "/readyz": 200}},
+		"busy":     {func(s *still) { s.stepped = hangs }, map[string]int{"/livez": 200, "/readyz": 503}},
+		"no hurry": {func(s *still) { s.stepped = busy }, map[string]int{"/livez": 200, "/readyz": 200}},
 	} {
-		d := busy()
+		d := full()
 		tt.change(d)
 		pages := pagesOf(d)
 		for path, want := range tt.want {
@@ -181,7 +182,7 @@ func TestPages(t *testing.T) {
 			}
 		}
 	}
-	pages := pagesOf(busy())
+	pages := pagesOf(full())
 	if _, body := get(t, pages, "/leader"); body != "active under epoch 7\n" {
 		t.Errorf("/leader says %q", body)
 	}
@@ -201,7 +202,7 @@ func TestServe(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 1)
-	go func() { served <- Serve(ctx, l, pagesOf(busy())) }()
+	go func() { served <- Serve(ctx, l, pagesOf(full())) }()
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
 	resp, err := client.Get("http://" + l.Addr().String() + "/readyz")
@@ -239,7 +240,7 @@ func TestCalls(t *testing.T) {
 	_, _ = s.Grant(t.Context(), time.Second)
 	_, _ = s.Renew(t.Context(), 1)
 	_ = s.Revoke(t.Context(), 1)
-	got := samples(t, Pages(busy(), NewRegistry(busy(), calls, ""), "", slog.New(slog.DiscardHandler)))
+	got := samples(t, Pages(full(), NewRegistry(full(), calls, ""), "", slog.New(slog.DiscardHandler)))
 	for op, failed := range map[string]float64{"commit": 1, "get": 0, "list": 0, "grant": 1, "renew": 1, "revoke": 0} {
 		if n := got[`controllerd_etcd_request_seconds_count{op="`+op+`"}`]; n != 1 {
 			t.Errorf("%v calls of %s", n, op)

@@ -10,9 +10,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// hangs is for how long the owner of the state may be busy with one step before
-// the daemon counts as hung.
-const hangs = 10 * time.Second
+// For how long the owner of the state may be busy with one step: more than busy,
+// and what the daemon shows is old; more than hangs, and it will not come back.
+const (
+	busy  = 3 * time.Second
+	hangs = 10 * time.Second
+)
 
 // Pages are the HTTP pages of a daemon:
 //
@@ -30,9 +33,9 @@ func Pages(d Daemon, r *prometheus.Registry, version string, log *slog.Logger) h
 	mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(r, promhttp.HandlerFor(r, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.HTTPErrorOnError,
 	})))
-	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { say(w, "alive", hung(d)) })
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { say(w, "alive", silent(d, hangs)) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		say(w, "ready", append(hung(d), d.Snapshot().Unfit...))
+		say(w, "ready", append(silent(d, busy), d.Snapshot().Unfit...))
 	})
 	mux.HandleFunc("GET /leader", func(w http.ResponseWriter, _ *http.Request) {
 		epoch, leading := d.Leading()
@@ -46,10 +49,10 @@ func Pages(d Daemon, r *prometheus.Registry, version string, log *slog.Logger) h
 	return mux
 }
 
-// hung says that the daemon hangs, if it does.
-func hung(d Daemon) []string {
-	if silent := d.Stepped(); silent > hangs {
-		return []string{fmt.Sprintf("no step has come to its end for %v", silent.Round(time.Second))}
+// silent says that the owner has been busy with one step for too long, if it has.
+func silent(d Daemon, most time.Duration) []string {
+	if since := d.Stepped(); since > most {
+		return []string{fmt.Sprintf("no step has come to its end for %v", since.Round(time.Second))}
 	}
 	return nil
 }
