@@ -1,23 +1,14 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/grpc/status"
 
-	"github.com/controllerd/controllerd/cluster"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
-	"github.com/controllerd/controllerd/rpc"
 )
-
-// rewatch is the pause after all daemons were tried in vain.
-const rewatch = 200 * time.Millisecond
 
 func newMetadata() *cobra.Command {
 	c := &client{}
@@ -27,7 +18,7 @@ func newMetadata() *cobra.Command {
 }
 
 func newMetadataWatch(c *client) *cobra.Command {
-	w := &metadataWatch{client: c, names: map[string]string{}}
+	w := &metadataWatch{watcher: watcher{client: c}, names: map[string]string{}}
 	cmd := &cobra.Command{
 		Use:   "watch",
 		Short: "Show live brokers and partitions' leaders, and then what changes",
@@ -46,7 +37,7 @@ line, YAML one document, for each answer of the daemon.`,
 			if err := errors.Join(utf8Args(w.topics...), w.validate()); err != nil {
 				return err
 			}
-			return w.run(cmd.Context())
+			return w.run(cmd.Context(), w.take)
 		},
 	}
 	f := cmd.Flags()
@@ -56,121 +47,23 @@ line, YAML one document, for each answer of the daemon.`,
 	return cmd
 }
 
-// metadataWatch follows the metadata from daemon to daemon.
+// metadataWatch shows what a watcher is told.
 type metadataWatch struct {
-	*client
-	out      io.Writer
-	topics   []string
-	revision int64
-	once     bool
-
-	cluster string
-	names   map[string]string // of topics, by id
+	watcher
+	out   io.Writer
+	names map[string]string // of topics, by id
 }
 
-// errTold ends a watch that was to end when everything was told.
-var errTold = errors.New("everything was told")
-
-// run returns when it is interrupted, told everything if that is enough, or
-// when no daemon was found in time.
-func (w *metadataWatch) run(ctx context.Context) error {
-	for deadline := time.Now().Add(w.timeout); ; {
-		var faults []error
-		for _, server := range w.servers {
-			answered, err := w.follow(ctx, server)
-			switch {
-			case errors.Is(err, errTold):
-				return nil
-			case ctx.Err() != nil && w.once:
-				return errInterrupted
-			case ctx.Err() != nil:
-				return nil // how it is meant to end
-			case !answered && !elsewhere(err, repeatable) && !w.behind(err):
-				return err
-			}
-			if answered {
-				deadline, faults = time.Now().Add(w.timeout), nil
-			}
-			faults = append(faults, err)
-		}
-		if time.Until(deadline) < rewatch {
-			return errors.Join(faults...)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(rewatch):
-		}
-	}
-}
-
-// behind reports whether the daemon has not seen what another one told us.
-func (w *metadataWatch) behind(err error) bool {
-	var refused refusal
-	return errors.As(err, &refused) && rpc.ReasonOf(refused.status.Err()) == cluster.RequestTimedOut
-}
-
-// follow shows what one daemon tells, until that ends, and reports whether it
-// told anything.
-func (w *metadataWatch) follow(ctx context.Context, server string) (answered bool, err error) {
-	limited, cancel := context.WithTimeout(ctx, w.timeout/time.Duration(len(w.servers)))
-	defer cancel()
-	conn, err := connect(limited, server)
-	if err != nil {
-		return false, unreachable{server, err}
-	}
-	defer func() { _ = conn.Close() }()
-	ctx, cancel = context.WithCancel(ctx)
-	defer cancel()
-	stream, err := pb.NewMetadataServiceClient(conn).WatchMetadata(ctx, &pb.WatchMetadataRequest{
-		ClusterUuid: w.cluster, Revision: w.revision, Topics: w.topics,
-	})
-	for err == nil {
-		var resp *pb.WatchMetadataResponse
-		if resp, err = stream.Recv(); err != nil {
-			break
-		}
-		answered = true
-		if err := w.take(resp); err != nil {
-			return true, err
-		}
-	}
-	return answered, refusal{server, status.Convert(err)}
-}
-
-// take shows one answer and keeps what a later watch has to name.
+// take shows one answer.
 func (w *metadataWatch) take(resp *pb.WatchMetadataResponse) error {
-	if resp.GetClusterUuid() != "" {
-		w.cluster = resp.GetClusterUuid()
-	}
 	if resp.GetSnapshot() {
-		w.revision = 0
 		clear(w.names)
 	}
 	v := w.viewOf(resp)
-	if err := w.line(v); err != nil {
-		return err
+	if w.format == "table" {
+		return v.table().write(w.out, false)
 	}
-	if resp.GetRevision() == 0 {
-		return nil
-	}
-	w.revision = resp.GetRevision()
-	if w.once {
-		return errTold
-	}
-	return nil
-}
-
-func (w *metadataWatch) line(v *metadataView) error {
-	switch w.format {
-	case "json":
-		return writeJSONLine(w.out, v)
-	case "yaml":
-		if _, err := fmt.Fprintln(w.out, "---"); err != nil {
-			return err
-		}
-		return writeYAML(w.out, v)
-	}
-	return v.table().write(w.out, false)
+	return w.line(w.out, v)
 }
 
 // metadataView is one answer of a watch.

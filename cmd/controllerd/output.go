@@ -63,6 +63,17 @@ func (o *output) show(w io.Writer, v view) error {
 	return v.table().write(w, !o.noHeaders)
 }
 
+// line shows one of many results, unless people read them.
+func (o *output) line(w io.Writer, v any) error {
+	if o.format == "json" {
+		return writeJSONLine(w, v)
+	}
+	if _, err := fmt.Fprintln(w, "---"); err != nil {
+		return err
+	}
+	return writeYAML(w, v)
+}
+
 func writeJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
