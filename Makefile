@@ -20,7 +20,7 @@ SAY_RACE = @echo "race detector: $(if $(RACE),on,off (no C compiler found))"
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run build test faults sim bench proto proto-check lint tidy-check split-brain smoke deploy-check fuzz verify clean
+.PHONY: help run build test faults sim bench proto proto-check lint tidy-check split-brain smoke image deploy-check fuzz verify clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ split-brain: ## two daemons that both think they are active, and what comes of i
 
 smoke: build ## twenty seconds of a whole cluster whose controllers and brokers are killed
 	bin/controllerd dev --for 20s --kill-active-every 5s --kill-broker-every 7s -o json
+
+image: ## a Docker image from scratch
+	docker build --build-arg VERSION='$(VERSION)' --build-arg COMMIT='$(COMMIT)' --build-arg DATE='$(DATE)' -t controllerd:devel -t 'controllerd:$(VERSION)' .
 
 deploy-check: build ## what deploy/ holds, as far as it goes without systemd, Docker and Kubernetes
 	scripts/deploy-check.sh

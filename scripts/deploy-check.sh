@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Checks what deploy/ holds as far as it goes without a booted systemd, a
-# Docker daemon or a Kubernetes cluster. Needs bin/controllerd.
+# Checks what deploy/ holds, and the Dockerfile, as far as it goes without a
+# booted systemd, a Docker daemon or a Kubernetes cluster. Needs bin/controllerd, and root or user
+# namespaces.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,3 +17,9 @@ systemd-analyze verify --man=no "$work/controllerd.service" 2>&1 | tee "$work/fo
 systemd-analyze security --no-pager --offline=true --threshold=20 "$work/controllerd.service" >"$work/found" ||
   { cat "$work/found" >&2; exit 1; }
 tail -n 1 "$work/found"
+
+# The Dockerfile and the manifests.
+cd deploy/check
+go mod tidy -diff
+go vet ./...
+go test ./...
