@@ -23,7 +23,10 @@ func newBrokerList(c *client) *cobra.Command {
 		Long: `List the brokers, also those that are down. OFFLINE counts replicas whose storage
 has failed, STRAYS those that a broker holds though nobody has assigned them to
 it: they are stopped, and their data is kept. Neither is known while no
-controller is active.`,
+controller is active. PROBLEM says why a broker gets no commands, or the first
+partition that it cannot do as told.`,
+		Example: `  controllerd broker list
+  controllerd broker list -o json | jq '.brokers[] | select(.live | not) | .id'`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			resp, err := ask(cmd.Context(), c, repeatable, func(ctx context.Context, admin pb.AdminServiceClient) (*pb.ListBrokersResponse, error) {

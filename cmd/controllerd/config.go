@@ -261,25 +261,41 @@ file or the default. Secrets are masked. All faults are reported, with exit code
 
 func newConfigCheck() *cobra.Command {
 	cfg := serveConfig{}
+	var out output
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Report all that is wrong with the configuration of serve",
 		Long: `Report all that serve would refuse, given the same flags, environment and file.
 Nothing is reached over the network.`,
-		Example: `  controllerd config check --config /etc/controllerd.yaml`,
-		Args:    noArgs,
+		Example: `  controllerd config check --config /etc/controllerd.yaml
+  controllerd config check --config /etc/controllerd.yaml -o json | jq -r '.faults[]'`,
+		Args: noArgs,
 	}
 	cfg.addFlags(cmd.Flags())
 	layer(cmd.Flags())
+	out.addFlags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		settings, err := settle(cmd.Flags(), os.Environ())
-		if err := cfg.faults(settings, err); err != nil {
+		err = cfg.faults(settings, err)
+		v := &checkView{Faults: []string{}}
+		for _, fault := range flatten(err) {
+			v.Faults = append(v.Faults, fault.Error())
+		}
+		if err != nil && out.format == "table" {
 			return err
 		}
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), "nothing is wrong with the configuration")
-		return err
+		return errors.Join(err, out.show(cmd.OutOrStdout(), v))
 	}
 	return cmd
+}
+
+// checkView is all that is wrong with a configuration.
+type checkView struct {
+	Faults []string `json:"faults"`
+}
+
+func (v *checkView) table() table {
+	return table{rows: [][]string{{"nothing is wrong with the configuration"}}}
 }
 
 // configView is the configuration of a daemon.

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,7 +26,9 @@ func newControllerStatus(c *client) *cobra.Command {
 		Long: `Show who is active, and what is wrong, as the daemon sees it that answers. Only
 the active knows which brokers and partitions do not do what they are told, and
 which topics cannot be completed. The exit code is 0 also if no daemon is active
-or something is wrong.`,
+or something is wrong; "doctor" judges.`,
+		Example: `  controllerd controller status
+  controllerd controller status --server 10.0.0.1:7070,10.0.0.2:7070 -o json | jq .problems`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			resp, err := ask(cmd.Context(), c, repeatable, func(ctx context.Context, admin pb.AdminServiceClient) (*pb.DescribeControllerResponse, error) {
@@ -42,7 +46,9 @@ func newControllerList(c *client) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the daemons that are active or would follow",
-		Args:  noArgs,
+		Example: `  controllerd controller list
+  controllerd controller list -o json | jq -r '.controllers[] | select(.active) | .endpoint'`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			resp, err := ask(cmd.Context(), c, repeatable, func(ctx context.Context, admin pb.AdminServiceClient) (*pb.ListControllersResponse, error) {
 				return admin.ListControllers(ctx, &pb.ListControllersRequest{})
@@ -63,6 +69,8 @@ func newControllerHistory(c *client) *cobra.Command {
 		Long: `List the terms, the newest first, and why each ended. The cause is "current" for
 the term that runs, and "lost" if nobody wrote one: the lease expired, or the key
 was deleted by hand.`,
+		Example: `  controllerd controller history
+  controllerd controller history --limit 1000 -o json | jq '[.terms[].cause] | group_by(.) | map({(.[0]): length}) | add'`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v, err := ask(cmd.Context(), c, repeatable, func(ctx context.Context, admin pb.AdminServiceClient) (*historyView, error) {
@@ -98,27 +106,43 @@ func history(ctx context.Context, admin pb.AdminServiceClient, limit int32) (*hi
 
 func newControllerResign(c *client) *cobra.Command {
 	var reason string
+	var wait bool
 	cmd := &cobra.Command{
 		Use:   "resign",
 		Short: "Make the active daemon give up its seat to another",
 		Long: `Make the active daemon give up its seat in order. Another follows within
 milliseconds; if there is none, the same one begins a new term. That does no harm,
-so there is no question to confirm.`,
-		Example: `  controllerd controller resign --reason "the host is being patched"`,
-		Args:    noArgs,
+so there is no question to confirm. With --wait it ends when the next term has
+begun, and names who follows.`,
+		Example: `  controllerd controller resign --reason "the host is being patched"
+  controllerd controller resign --wait -o json | jq -r .next_controller`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := utf8Args(reason); err != nil {
 				return err
 			}
-			resp, err := ask(cmd.Context(), c, once, func(ctx context.Context, admin pb.AdminServiceClient) (*pb.ResignControllerResponse, error) {
+			ctx, cancel := c.within(cmd)
+			defer cancel()
+			resp, err := ask(ctx, c, once, func(ctx context.Context, admin pb.AdminServiceClient) (*pb.ResignControllerResponse, error) {
 				return admin.ResignController(ctx, &pb.ResignControllerRequest{Reason: reason})
 			})
 			if err != nil {
 				return err
 			}
-			return c.show(cmd.OutOrStdout(), &resignedView{Epoch: resp.GetEpoch()})
+			next := &pb.DescribeControllerResponse{}
+			var late error
+			if wait {
+				late = await(ctx, cmd, c, gaveUp(resp.GetEpoch()), termAfter(resp.GetEpoch(), next))
+			}
+			v := &resignedView{Epoch: resp.GetEpoch(), NextEpoch: next.GetEpoch(), NextController: next.GetControllerId()}
+			return errors.Join(c.show(cmd.OutOrStdout(), v), late)
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the history")
+	addWait(cmd.Flags(), &wait, false, "the next term has begun")
 	return cmd
+}
+
+func gaveUp(epoch int64) string {
+	return fmt.Sprintf("the controller of epoch %d gave up its seat", epoch)
 }

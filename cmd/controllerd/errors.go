@@ -13,23 +13,6 @@ import (
 	"github.com/controllerd/controllerd/rpc"
 )
 
-// Exit codes of every command.
-const (
-	exitOK     = 0
-	exitFailed = 1 // the daemon refused, or the command was interrupted
-	exitUsage  = 2 // the command line makes no sense; nothing was asked
-	exitAway   = 3 // no daemon, or for debug no etcd, could be reached, none is active, or no answer came in time
-)
-
-// exitCodes ends the help of the root.
-const exitCodes = `Exit codes:
-  0  done
-  1  refused, or failed
-  2  wrong usage: unknown command or flag, bad argument
-  3  no daemon (for debug: no etcd) was reached, none is active, or no answer came
-     in time
-`
-
 // usageError is a command line that can not be understood.
 type usageError struct{ error }
 
@@ -67,26 +50,6 @@ func (e refusal) Error() string {
 		return fmt.Sprintf("no answer from %s in time", e.server)
 	}
 	return fmt.Sprintf("%s: %s", e.server, e.status.Message())
-}
-
-// exitCode is the code that goes with an error.
-func exitCode(err error) int {
-	var usage usageError
-	var away unreachable
-	var refused refusal
-	switch {
-	case err == nil:
-		return exitOK
-	case errors.As(err, &usage):
-		return exitUsage
-	case errors.As(err, &away), errors.As(err, new(noAnswer)):
-		return exitAway
-	case errors.As(err, &refused):
-		if c := refused.status.Code(); c == codes.Unavailable || c == codes.DeadlineExceeded {
-			return exitAway
-		}
-	}
-	return exitFailed
 }
 
 // report writes an error to the user, a line for each that was joined into it,

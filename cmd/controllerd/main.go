@@ -58,9 +58,11 @@ func newRoot() *cobra.Command {
 		newServe(), newConfig(), newDev(), newTopic(), newBroker(), newMetadata(), newController(), newEvents(), newDebug(), newVersion())
 	root.Version = buildVersion().Version
 	root.SilenceUsage, root.SilenceErrors = true, true
-	root.SetHelpTemplate(root.HelpTemplate() + "{{if not .HasParent}}\n" + exitCodes + "{{end}}")
+	root.SetHelpTemplate(root.HelpTemplate() + "{{if not .HasParent}}\n" + exitCodeTable() + "{{end}}")
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpCommand(newHelp())
+	root.AddCommand(newExitCodes())
+	addChoices(root)
 	return root
 }
 
@@ -87,9 +89,22 @@ func asGroup(group *cobra.Command) *cobra.Command {
 // the root writes by then.
 func initCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
-	if cmd, _, err := root.Find([]string{"completion"}); err == nil {
-		asGroup(cmd)
+	cmd, _, err := root.Find([]string{"completion"})
+	if err != nil {
+		return
 	}
+	asGroup(cmd)
+	for _, shell := range cmd.Commands() {
+		shell.Example = completionExamples[shell.Name()]
+	}
+}
+
+// completionExamples are how each shell takes in what it is given.
+var completionExamples = map[string]string{
+	"bash":       "  source <(controllerd completion bash)",
+	"zsh":        "  source <(controllerd completion zsh)",
+	"fish":       "  controllerd completion fish | source",
+	"powershell": "  controllerd completion powershell | Out-String | Invoke-Expression",
 }
 
 // newHelp differs from cobra's own in that an unknown command is an error.

@@ -44,6 +44,7 @@ line, YAML one document, for each answer of the daemon.`,
 	f.StringArrayVar(&w.topics, "topic", nil, "`name` of a topic to follow; repeat it for more (default: all)")
 	f.Int64Var(&w.revision, "revision", 0, "only what changed after this `revision`, if the daemon still knows")
 	f.BoolVar(&w.once, "once", false, "end when everything was told once")
+	c.completeTopicFlag(cmd, "topic")
 	return cmd
 }
 

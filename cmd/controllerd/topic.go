@@ -35,8 +35,10 @@ func newTopicCreate(c *client) *cobra.Command {
 		Use:   "create NAME...",
 		Short: "Create topics, each by itself",
 		Long: `Create topics that are alike. Each succeeds or fails by itself; the exit code
-is 1 if one of them failed.`,
-		Example: `  controllerd topic create orders --partitions 12 --replication-factor 3
+is 1 if one of them failed. With --wait it ends when every partition has a leader
+and every live broker has confirmed its replicas.`,
+		Example: `  controllerd topic create orders --partitions 12 --replication-factor 3 --wait
+  controllerd topic create orders --partitions 12 --replication-factor 3 --reason "TICKET-7: shop"
   controllerd topic create a b --partitions 1 --replication-factor 3 --config retention.ms=60000
   controllerd topic create orders --assignment 0,1:1,2:2,0 --dry-run`,
 		Args: cobra.MinimumNArgs(1),
@@ -62,6 +64,8 @@ is 1 if one of them failed.`,
 	f.StringArrayVar(&assignment, "assignment", nil, "replicas of the partitions instead of numbers, as `1,2,3:2,3,1`: one list for each partition, the preferred leader first")
 	f.BoolVar(&how.ifNotExists, "if-not-exists", false, "a topic that exists is no error, and is left as it is")
 	f.BoolVar(&how.dryRun, "dry-run", false, "say what would be created, and create nothing")
+	f.StringVar(&how.reason, "reason", "", "why, kept with the topics")
+	addWait(f, &how.wait, false, "all partitions have leaders and all live brokers have confirmed them")
 	return cmd
 }
 
@@ -77,7 +81,10 @@ func unset(cmd *cobra.Command, flags ...string) []string {
 }
 
 // creation is how topics are created.
-type creation struct{ ifNotExists, dryRun bool }
+type creation struct {
+	ifNotExists, dryRun, wait bool
+	reason                    string
+}
 
 // parseAssignment reads lists of brokers, one for each partition.
 func parseAssignment(args []string) ([]*pb.ReplicaAssignment, error) {
@@ -124,43 +131,51 @@ func utf8Args(args ...string) error {
 }
 
 func createTopics(cmd *cobra.Command, c *client, like *pb.NewTopic, names []string, how creation) error {
-	if err := utf8Args(names...); err != nil {
+	if err := utf8Args(append(names, how.reason)...); err != nil {
 		return err
 	}
-	req := &pb.CreateTopicsRequest{RequestId: rand.Text(), ValidateOnly: how.dryRun}
+	if how.dryRun && how.wait {
+		return usagef("--wait waits for nothing that --dry-run does not create")
+	}
+	ctx, cancel := c.within(cmd)
+	defer cancel()
+	req := &pb.CreateTopicsRequest{RequestId: rand.Text(), ValidateOnly: how.dryRun, Reason: how.reason}
 	for _, name := range names {
 		req.Topics = append(req.Topics, &pb.NewTopic{
 			Name: name, Partitions: like.GetPartitions(), ReplicationFactor: like.GetReplicationFactor(),
 			BlockSize: like.GetBlockSize(), Config: like.GetConfig(), Assignments: like.GetAssignments(),
 		})
 	}
-	resp, err := ask(cmd.Context(), c, insistent, func(ctx context.Context, admin pb.AdminServiceClient) (*pb.CreateTopicsResponse, error) {
+	resp, err := ask(ctx, c, insistent, func(ctx context.Context, admin pb.AdminServiceClient) (*pb.CreateTopicsResponse, error) {
 		return admin.CreateTopics(ctx, req)
 	})
 	if err != nil {
 		return err
 	}
 	if how.ifNotExists {
-		if err := acceptExisting(cmd, c, resp); err != nil {
+		if err := acceptExisting(ctx, c, resp); err != nil {
 			return err
 		}
 	}
 	faults := []error{c.show(cmd.OutOrStdout(), createdOf(resp))}
 	for _, r := range resp.GetResults() {
-		if r.GetError() != "" {
+		switch {
+		case r.GetError() != "":
 			faults = append(faults, fmt.Errorf("%s: %s", r.GetError(), r.GetMessage()))
+		case how.wait:
+			faults = append(faults, await(ctx, cmd, c, "topic "+r.GetName()+" is created", topicServed(r.GetName(), r.GetTopicId())))
 		}
 	}
 	return errors.Join(faults...)
 }
 
 // acceptExisting shows topics that exist as they are, instead of an error.
-func acceptExisting(cmd *cobra.Command, c *client, resp *pb.CreateTopicsResponse) error {
+func acceptExisting(ctx context.Context, c *client, resp *pb.CreateTopicsResponse) error {
 	for _, r := range resp.GetResults() {
 		if r.GetError() != string(cluster.TopicAlreadyExists) {
 			continue
 		}
-		there, err := ask(cmd.Context(), c, repeatable, func(ctx context.Context, admin pb.AdminServiceClient) (*pb.TopicSummary, error) {
+		there, err := ask(ctx, c, repeatable, func(ctx context.Context, admin pb.AdminServiceClient) (*pb.TopicSummary, error) {
 			page, err := admin.DescribeTopic(ctx, &pb.DescribeTopicRequest{Name: r.GetName(), PageSize: 1})
 			return page.GetTopic(), err
 		})
@@ -174,11 +189,21 @@ func acceptExisting(cmd *cobra.Command, c *client, resp *pb.CreateTopicsResponse
 }
 
 func newTopicList(c *client) *cobra.Command {
-	return &cobra.Command{
+	var deleted bool
+	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List all topics",
-		Args:  noArgs,
+		Short: "List all topics, or those that were deleted",
+		Long: `List all topics. With --deleted list the topics that were deleted and of which
+brokers may still hold replicas: those in BROKERS have yet to confirm that they
+do not, because they are away, say.`,
+		Example: `  controllerd topic list
+  controllerd topic list -o json | jq -r '.topics[] | select(.offline > 0) | .name'
+  controllerd topic list --deleted`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if deleted {
+				return showTombstones(cmd, c)
+			}
 			v, err := ask(cmd.Context(), c, repeatable, listTopics)
 			if err != nil {
 				return err
@@ -186,6 +211,8 @@ func newTopicList(c *client) *cobra.Command {
 			return c.show(cmd.OutOrStdout(), v)
 		},
 	}
+	cmd.Flags().BoolVar(&deleted, "deleted", false, "those that were deleted, until all brokers have confirmed it")
+	return cmd
 }
 
 // listTopics fetches all pages.
@@ -214,15 +241,21 @@ func newTopicDescribe(c *client) *cobra.Command {
 		Short: "Show a topic and all its partitions",
 		Long: `Show a topic and all its partitions. In the table LE and PE are leader epoch and
 partition epoch; CAUSE and SINCE say why and when the partition last changed. A
-replica with ! is offline: the broker is there, but its storage has failed.`,
-		Args: cobra.ExactArgs(1),
+replica with ! is offline: the broker is there, but its storage has failed. A line
+above names live brokers that have yet to confirm what they were told.`,
+		Example: `  controllerd topic describe orders
+  controllerd topic describe orders -o json | jq '.partitions[] | select(.leader == -1)'`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: c.completeTopics(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := utf8Args(args...); err != nil {
 				return err
 			}
+			bar := newProgress(cmd.ErrOrStderr())
 			v, err := ask(cmd.Context(), c, repeatable, func(ctx context.Context, admin pb.AdminServiceClient) (*topicDetailView, error) {
-				return describeTopic(ctx, admin, args[0])
+				return describeTopic(ctx, admin, args[0], bar)
 			})
+			bar.end()
 			if err != nil {
 				return err
 			}
@@ -232,8 +265,8 @@ replica with ! is offline: the broker is there, but its storage has failed.`,
 }
 
 // describeTopic fetches all pages. It begins again if another topic of that
-// name comes up on the way.
-func describeTopic(ctx context.Context, admin pb.AdminServiceClient, name string) (*topicDetailView, error) {
+// name comes up on the way. bar may be nil.
+func describeTopic(ctx context.Context, admin pb.AdminServiceClient, name string, bar *progress) (*topicDetailView, error) {
 	var v *topicDetailView
 	for from := int32(0); ; {
 		page, err := admin.DescribeTopic(ctx, &pb.DescribeTopicRequest{Name: name, FromPartition: from, PageSize: pageSize})
@@ -251,7 +284,11 @@ func describeTopic(ctx context.Context, admin pb.AdminServiceClient, name string
 			v.Partitions = append(v.Partitions, partitionOf(p))
 		}
 		v.markOffline(page.GetOffline())
+		v.addUnconfirmed(page)
 		v.Unknown = append(v.Unknown, page.GetUnknown()...)
+		if bar != nil {
+			bar.update(int64(len(v.Partitions)+len(v.Unknown)), int64(v.Topic.Partitions), "partitions")
+		}
 		if from = page.GetNextPartition(); from < 0 {
 			return v, nil
 		}

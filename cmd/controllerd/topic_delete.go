@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -13,35 +12,45 @@ import (
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 )
 
+// deletion is how topics are deleted.
+type deletion struct {
+	assent
+	wait   bool
+	reason string
+}
+
 func newTopicDelete(c *client) *cobra.Command {
-	var yes bool
-	var reason string
+	var how deletion
 	cmd := &cobra.Command{
 		Use:   "delete NAME...",
 		Short: "Delete topics and their data, each by itself",
 		Long: `Delete topics and their data. A name is free again at once. Live brokers delete
-their replicas now; one that is away is told when it returns.
+their replicas now; one that is away is told when it returns. With --wait it ends
+when every broker has confirmed, also those that are away.
 
-Nothing is deleted if one of them does not exist. Without --yes each name has to
-be typed again. Each topic is deleted by the id that it has when the command
-begins, so no other that gets its name is touched.`,
-		Example: `  controllerd topic delete orders --yes --reason "moved to the other cluster"`,
-		Args:    cobra.MinimumNArgs(1),
+Nothing is deleted if one of them does not exist. Each name has to be typed again,
+unless --yes is given; without a terminal it must be. Each topic is deleted by the
+id that it has when the command begins, so no other that gets its name is touched.`,
+		Example: `  controllerd topic delete orders
+  controllerd topic delete orders payments --yes --wait --timeout 1m --reason "moved to the other cluster"`,
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: c.completeTopics(0),
 		RunE: func(cmd *cobra.Command, names []string) error {
-			if err := utf8Args(append(names, reason)...); err != nil {
+			if err := errors.Join(utf8Args(append(names, how.reason)...), how.possible(cmd)); err != nil {
 				return err
 			}
-			return deleteTopics(cmd, c, names, yes, reason)
+			return deleteTopics(cmd, c, names, &how)
 		},
 	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "ask nothing")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, kept until all brokers have deleted their replicas")
+	f := cmd.Flags()
+	how.addFlags(f)
+	f.StringVar(&how.reason, "reason", "", "why, kept until all brokers have deleted their replicas")
+	addWait(f, &how.wait, false, "all brokers have confirmed that they hold nothing any more")
 	return cmd
 }
 
-func deleteTopics(cmd *cobra.Command, c *client, names []string, yes bool, reason string) error {
-	req := &pb.DeleteTopicsRequest{Reason: reason}
-	in := bufio.NewScanner(cmd.InOrStdin())
+func deleteTopics(cmd *cobra.Command, c *client, names []string, how *deletion) error {
+	req := &pb.DeleteTopicsRequest{Reason: how.reason}
 	for _, name := range names {
 		t, err := ask(cmd.Context(), c, repeatable, func(ctx context.Context, admin pb.AdminServiceClient) (*pb.TopicSummary, error) {
 			page, err := admin.DescribeTopic(ctx, &pb.DescribeTopicRequest{Name: name, PageSize: 1})
@@ -50,19 +59,18 @@ func deleteTopics(cmd *cobra.Command, c *client, names []string, yes bool, reaso
 		if err != nil {
 			return err
 		}
-		if !yes {
-			fmt.Fprintf(cmd.ErrOrStderr(), "Topic %s has %d partitions. To delete it and its data, type its name: ", printable(name), t.GetPartitions())
-			answer, err := typed(cmd.Context(), in)
-			if err != nil {
-				return err
-			}
-			if answer != name {
-				return fmt.Errorf("topic %q is not deleted: its name was not typed (--yes asks nothing)", name)
-			}
+		sure, err := how.typed(cmd, fmt.Sprintf("Topic %s has %d partitions. To delete it and its data", name, t.GetPartitions()), name)
+		if err != nil {
+			return err
+		}
+		if !sure {
+			return fmt.Errorf("topic %q is not deleted: its name was not typed", name)
 		}
 		req.Topics = append(req.Topics, &pb.TopicToDelete{Name: name, TopicId: t.GetTopicId()})
 	}
-	resp, err := ask(cmd.Context(), c, insistent, func(ctx context.Context, admin pb.AdminServiceClient) (*pb.DeleteTopicsResponse, error) {
+	ctx, cancel := c.within(cmd)
+	defer cancel()
+	resp, err := ask(ctx, c, insistent, func(ctx context.Context, admin pb.AdminServiceClient) (*pb.DeleteTopicsResponse, error) {
 		return admin.DeleteTopics(ctx, req)
 	})
 	if err != nil {
@@ -74,27 +82,20 @@ func deleteTopics(cmd *cobra.Command, c *client, names []string, yes bool, reaso
 		}
 	}
 	faults := []error{c.show(cmd.OutOrStdout(), deletedOf(resp))}
+	var deleted []string
+	var ids [][]byte
 	for _, r := range resp.GetResults() {
 		if r.GetError() != "" {
 			faults = append(faults, fmt.Errorf("%s: %s", r.GetError(), r.GetMessage()))
+			continue
 		}
+		deleted, ids = append(deleted, r.GetName()), append(ids, r.GetTopicId())
+	}
+	if how.wait && len(ids) > 0 {
+		done := fmt.Sprintf("deleted: %s", strings.Join(deleted, ", "))
+		faults = append(faults, await(ctx, cmd, c, done, topicsErased(ids, resp.GetRevision())))
 	}
 	return errors.Join(faults...)
-}
-
-// typed reads a line, empty at the end of the input.
-func typed(ctx context.Context, in *bufio.Scanner) (string, error) {
-	line := make(chan string, 1)
-	go func() { // which a terminal may keep until the process ends
-		in.Scan()
-		line <- strings.TrimSpace(in.Text())
-	}()
-	select {
-	case <-ctx.Done():
-		return "", errInterrupted
-	case s := <-line:
-		return s, nil
-	}
 }
 
 // deletedView is the answer to topic delete.

@@ -1,32 +1,11 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"errors"
-	"io"
 	"strings"
 	"testing"
 
 	"github.com/controllerd/controllerd/rpc"
 )
-
-// cliWith runs a command line with an input.
-func (w *world) cliWith(stdin string, args ...string) (code int, stderr string) {
-	root := newRoot()
-	var out, errs bytes.Buffer
-	root.SetArgs(append(args, w.server()))
-	root.SetIn(strings.NewReader(stdin))
-	root.SetOut(&out)
-	root.SetErr(&errs)
-	cmd, err := root.ExecuteContextC(context.Background())
-	code = report(&errs, cmd, err)
-	return code, errs.String()
-}
-
-type writerFunc func([]byte)
-
-func (f writerFunc) Write(b []byte) (int, error) { f(b); return len(b), nil }
 
 func TestTopicDelete(t *testing.T) {
 	w := newWorld(t, 2, 2)
@@ -34,25 +13,13 @@ func TestTopicDelete(t *testing.T) {
 	w.topic("kept", 1, 1)
 	first := decode[topicsView](t, w.cli("topic", "list", "-o", "json")).Topics[1].TopicID
 
-	if code, stderr := w.cliWith("no\n", "topic", "delete", "orders"); code != exitFailed || !strings.Contains(stderr, "has 3 partitions") || !strings.Contains(stderr, "is not deleted") {
-		t.Errorf("without its name: exit code %d\n%s", code, stderr)
+	if r := w.cli("topic", "delete", "orders").want(t, exitUsage); !strings.Contains(r.stderr, "there is no terminal to ask at: give --yes") {
+		t.Error(r.stderr)
 	}
-	if code, stderr := w.cliWith("", "topic", "delete", "orders"); code != exitFailed {
-		t.Errorf("without an answer: exit code %d\n%s", code, stderr)
+	if v := decode[topicsView](t, w.cli("topic", "list", "-o", "json")); len(v.Topics) != 2 {
+		t.Fatalf("topics: %+v", v.Topics)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	silent, end := io.Pipe()
-	root := newRoot()
-	root.SetArgs([]string{"topic", "delete", "orders", w.server()})
-	root.SetIn(silent)
-	root.SetErr(writerFunc(func(b []byte) { cancel() })) // at the question
-	if err := root.ExecuteContext(ctx); !errors.Is(err, errInterrupted) {
-		t.Errorf("interrupted at the question: %v", err)
-	}
-	_ = end.Close()
-	if code, stderr := w.cliWith("orders\n", "topic", "delete", "orders"); code != exitOK {
-		t.Fatalf("with its name: exit code %d\n%s", code, stderr)
-	}
+	w.cli("topic", "delete", "orders", "-y").want(t, exitOK)
 	gone := func(v rpc.View) bool { return v.Image.Topics["orders"] == nil }
 	for _, d := range w.daemons {
 		w.await(d, "the topic is gone", gone)

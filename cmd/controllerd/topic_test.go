@@ -230,7 +230,7 @@ func TestDescribeAnotherTopic(t *testing.T) {
 		}
 	}
 	p := &pages{answers: []*pb.DescribeTopicResponse{page('a', 0, 1, 5), page('b', 1, -1, 6), page('b', 0, 1, 7), page('b', 1, -1, 8)}}
-	v, err := describeTopic(context.Background(), p, "t")
+	v, err := describeTopic(context.Background(), p, "t", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

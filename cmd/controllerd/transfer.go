@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,12 +12,13 @@ import (
 
 func newControllerTransfer(c *client) *cobra.Command {
 	var reason string
+	var wait bool
 	cmd := &cobra.Command{
 		Use:   "transfer ID",
 		Short: "Make the active daemon give its seat to a named one",
 		Long: `Make the active daemon give its seat to the daemon of that id, which must stand
 by. The others leave it the seat for a second. The command ends when the next
-term has begun; it fails if another daemon was faster.`,
+term has begun, unless --wait=false; it fails if another daemon was faster.`,
 		Example: `  controllerd controller transfer b --reason "a is to be patched"`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -25,11 +26,12 @@ term has begun; it fails if another daemon was faster.`,
 			}
 			return nil
 		},
+		ValidArgsFunction: c.completeStandbys,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := utf8Args(reason, args[0]); err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), max(c.timeout, 0))
+			ctx, cancel := c.within(cmd)
 			defer cancel()
 			resp, err := ask(ctx, c, once, func(ctx context.Context, admin pb.AdminServiceClient) (*pb.TransferControllerResponse, error) {
 				return admin.TransferController(ctx, &pb.TransferControllerRequest{Successor: args[0], Reason: reason})
@@ -37,42 +39,25 @@ term has begun; it fails if another daemon was faster.`,
 			if err != nil {
 				return err
 			}
-			next, err := ask(ctx, c, repeatable, func(ctx context.Context, admin pb.AdminServiceClient) (*pb.DescribeControllerResponse, error) {
-				return nextTerm(ctx, admin, resp.GetEpoch())
-			})
-			if err != nil {
-				return fmt.Errorf("the controller of epoch %d gave up its seat, who follows is unknown: %w", resp.GetEpoch(), err)
+			next := &pb.DescribeControllerResponse{}
+			var late error
+			if wait {
+				late = await(ctx, cmd, c, gaveUp(resp.GetEpoch()), termAfter(resp.GetEpoch(), next))
 			}
 			v := &transferredView{Ended: resp.GetEpoch(), Epoch: next.GetEpoch(), ControllerID: next.GetControllerId()}
-			if err := c.show(cmd.OutOrStdout(), v); err != nil {
-				return err
+			if wait && late == nil && v.ControllerID != args[0] {
+				late = fmt.Errorf("%s was faster than %s", v.ControllerID, args[0])
 			}
-			if v.ControllerID != args[0] {
-				return fmt.Errorf("%s was faster than %s", v.ControllerID, args[0])
-			}
-			return nil
+			return errors.Join(c.show(cmd.OutOrStdout(), v), late)
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the history")
+	addWait(cmd.Flags(), &wait, true, "the next term has begun")
 	return cmd
 }
 
-// nextTerm waits until a daemon sees a term after that of the given epoch.
-func nextTerm(ctx context.Context, admin pb.AdminServiceClient, ended int64) (*pb.DescribeControllerResponse, error) {
-	for {
-		now, err := admin.DescribeController(ctx, &pb.DescribeControllerRequest{})
-		if err != nil || now.GetEpoch() > ended && now.GetControllerId() != "" {
-			return now, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
-
-// transferredView is the term that ended and the one that followed.
+// transferredView is the term that ended and the one that followed; 0 if that
+// was not waited for.
 type transferredView struct {
 	Ended        int64  `json:"ended_epoch"`
 	Epoch        int64  `json:"epoch"`
@@ -80,5 +65,8 @@ type transferredView struct {
 }
 
 func (v *transferredView) table() table {
+	if v.Epoch == 0 {
+		return table{rows: [][]string{{gaveUp(v.Ended)}}}
+	}
 	return table{rows: [][]string{{fmt.Sprintf("%s follows with epoch %d", v.ControllerID, v.Epoch)}}}
 }

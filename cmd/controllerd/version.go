@@ -13,8 +13,10 @@ func newVersion() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Show the version of this program",
-		Args:  noArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return o.show(cmd.OutOrStdout(), buildVersion()) },
+		Example: `  controllerd version
+  controllerd version -o json | jq -r .version`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.show(cmd.OutOrStdout(), buildVersion()) },
 	}
 	o.addFlags(cmd.Flags())
 	return cmd

@@ -92,6 +92,21 @@ type topicDetailView struct {
 	Partitions []partitionView   `json:"partitions"`
 	Unknown    []int32           `json:"unknown"`
 	Revision   int64             `json:"revision"`
+
+	PartitionsWanted int32  `json:"partitions_wanted"`
+	Created          string `json:"created"`
+	CreateReason     string `json:"create_reason"`
+	Deleting         bool   `json:"deleting"`
+	DeleteReason     string `json:"delete_reason"`
+	// FromActive: the active answered, so that what only it knows is there:
+	// offline replicas, and live brokers that have yet to confirm theirs.
+	FromActive  bool              `json:"from_active"`
+	Unconfirmed []unconfirmedView `json:"unconfirmed"`
+}
+
+type unconfirmedView struct {
+	Broker   int32 `json:"broker"`
+	Replicas int32 `json:"replicas"`
 }
 
 type partitionView struct {
@@ -116,7 +131,9 @@ type partitionView struct {
 func topicDetailOf(page *pb.DescribeTopicResponse) *topicDetailView {
 	v := &topicDetailView{
 		Topic: topicOf(page.GetTopic()), Config: page.GetConfig(), Revision: page.GetRevision(),
-		Partitions: []partitionView{}, Unknown: []int32{},
+		Partitions: []partitionView{}, Unknown: []int32{}, Unconfirmed: []unconfirmedView{}, FromActive: true,
+		PartitionsWanted: page.GetPartitionsWanted(), Created: timeOf(page.GetCreatedMs()), CreateReason: page.GetCreateReason(),
+		Deleting: page.GetTopic().GetDeleting(), DeleteReason: page.GetDeleteReason(),
 	}
 	if v.Config == nil {
 		v.Config = map[string]string{}
@@ -141,6 +158,7 @@ func (v *topicDetailView) table() table {
 			v.Topic.Offline, v.Topic.UnderReplicated, v.Topic.Unknown)},
 		head: []string{"PARTITION", "LEADER", "LE", "PE", "REPLICAS", "ISR", "CAUSE", "SINCE"},
 	}
+	t.title = append(t.title, v.notes()...)
 	unknown := v.Unknown
 	for _, p := range v.Partitions {
 		for len(unknown) > 0 && unknown[0] < p.Partition {
@@ -158,6 +176,35 @@ func (v *topicDetailView) table() table {
 		t.rows = append(t.rows, unknownRow(i))
 	}
 	return t
+}
+
+// notes are lines on what a topic is or lacks, where there is anything to say.
+func (v *topicDetailView) notes() []string {
+	var out []string
+	say := func(so bool, format string, args ...any) {
+		if so {
+			out = append(out, fmt.Sprintf(format, args...))
+		}
+	}
+	say(v.CreateReason != "", "Created %s: %s", orDash(v.Created), v.CreateReason)
+	say(v.Deleting, "It is being deleted: %s", orDash(v.DeleteReason))
+	say(v.PartitionsWanted > v.Topic.Partitions, "It wants %d partitions", v.PartitionsWanted)
+	for _, u := range v.Unconfirmed {
+		say(true, "Broker %d has yet to confirm %d replicas", u.Broker, u.Replicas)
+	}
+	return out
+}
+
+// addUnconfirmed adds who has yet to confirm replicas of one more page.
+func (v *topicDetailView) addUnconfirmed(page *pb.DescribeTopicResponse) {
+	v.FromActive = v.FromActive && page.GetFromActive()
+	for _, u := range page.GetUnconfirmed() {
+		i, found := slices.BinarySearchFunc(v.Unconfirmed, u.GetBrokerId(), func(x unconfirmedView, id int32) int { return int(x.Broker - id) })
+		if !found {
+			v.Unconfirmed = slices.Insert(v.Unconfirmed, i, unconfirmedView{Broker: u.GetBrokerId()})
+		}
+		v.Unconfirmed[i].Replicas += u.GetReplicas()
+	}
 }
 
 // unknownRow is a partition whose record is missing or unreadable.

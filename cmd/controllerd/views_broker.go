@@ -33,7 +33,9 @@ type brokerView struct {
 	OfflineReplicas *int32      `json:"offline_replicas"`
 	StrayReplicas   *int32      `json:"stray_replicas"`
 	Strays          []strayView `json:"strays"` // the first 1,000
-	Problem         string      `json:"problem"`
+	// Null: not known, also of a broker without a stream.
+	Unconfirmed *int64 `json:"unconfirmed"`
+	Problem     string `json:"problem"`
 }
 
 type endpointView struct {
@@ -75,6 +77,7 @@ func brokerOf(b *pb.BrokerSummary, nowMs int64) brokerView {
 		Leaders: b.GetLeaders(), Replicas: b.GetReplicas(), ControlAddress: b.GetControlAddress(), DeathProbe: b.GetDeathProbe(),
 		Endpoints: []endpointView{}, NodeUUID: b.GetNodeUuid(),
 		OfflineReplicas: b.OfflineReplicas, StrayReplicas: b.StrayReplicas, Strays: straysOf(b.GetStrays()), Problem: b.GetProblem(),
+		Unconfirmed: b.Unconfirmed,
 	}
 	if b.GetLive() {
 		v.State = enum(b.GetState().String(), "BROKER_STATE_")

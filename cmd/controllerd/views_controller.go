@@ -196,11 +196,18 @@ func age(ms *int64) string {
 	return (time.Duration(*ms) * time.Millisecond).Round(time.Second).String()
 }
 
-// resignedView is the term that ended.
+// resignedView is the term that ended and, if that was waited for, the one that
+// followed.
 type resignedView struct {
-	Epoch int64 `json:"epoch"`
+	Epoch          int64  `json:"epoch"`
+	NextEpoch      int64  `json:"next_epoch"` // 0: not known
+	NextController string `json:"next_controller"`
 }
 
 func (v *resignedView) table() table {
-	return table{rows: [][]string{{fmt.Sprintf("the controller of epoch %d has resigned", v.Epoch)}}}
+	text := fmt.Sprintf("the controller of epoch %d has resigned", v.Epoch)
+	if v.NextEpoch != 0 {
+		text += fmt.Sprintf(", %s follows with epoch %d", v.NextController, v.NextEpoch)
+	}
+	return table{rows: [][]string{{text}}}
 }
