@@ -15,6 +15,7 @@ import (
 // again with a list. Nothing is left out either way.
 func Follow(ctx context.Context, s store.Store, prefix string, ttl time.Duration, log *slog.Logger, fn func(store.Batch)) error {
 	progress := min(ttl/4, 2*time.Second)
+	again := firstPause
 	var rev store.Rev
 	for ctx.Err() == nil {
 		if rev == 0 {
@@ -31,6 +32,7 @@ func Follow(ctx context.Context, s store.Store, prefix string, ttl time.Duration
 		}
 		err := s.Watch(ctx, store.Watch{Prefix: prefix, After: rev, Progress: progress, Silence: 2 * ttl}, func(b store.Batch) {
 			rev = max(rev, b.Rev)
+			again = firstPause
 			fn(b)
 		})
 		switch {
@@ -40,11 +42,16 @@ func Follow(ctx context.Context, s store.Store, prefix string, ttl time.Duration
 			rev = 0
 		default:
 			log.Warn("watch ended, watching again", "revision", rev, "error", err)
-			pause(ctx, 100*time.Millisecond)
+			pause(ctx, again)
+			again = min(2*again, time.Second)
 		}
 	}
 	return ctx.Err()
 }
+
+// firstPause is how long a watch that ended is not begun again; it doubles, as
+// long as none brings anything, to 1 s.
+const firstPause = 100 * time.Millisecond
 
 // listTimeout bounds the list of a whole prefix.
 const listTimeout = 30 * time.Second

@@ -153,7 +153,7 @@ func (cfg serveConfig) serve(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer func() { _ = client.Close() }()
-	defer follow(ctx, client, cfg.secured())()
+	defer follow(ctx, client, cfg.secured(), log)()
 	listener, err := net.Listen("tcp", cfg.listen)
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", cfg.listen, err)
@@ -182,10 +182,14 @@ func (cfg serveConfig) serve(ctx context.Context, log *slog.Logger) error {
 }
 
 // follow lets the client find other members, until stop is called.
-func follow(ctx context.Context, client *clientv3.Client, secured bool) (stop func()) {
+func follow(ctx context.Context, client *clientv3.Client, secured bool, log *slog.Logger) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var following sync.WaitGroup
-	following.Go(func() { etcdstore.Follow(ctx, client, secured) })
+	following.Go(func() {
+		etcdstore.Follow(ctx, client, secured, func(found []string) {
+			log.Info("members of etcd found, beside those that were given", "endpoints", strings.Join(found, ","))
+		})
+	})
 	return func() {
 		cancel()
 		following.Wait()

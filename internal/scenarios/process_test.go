@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -46,6 +47,9 @@ func build(name, pkg string) (string, error) {
 }
 
 func TestMain(m *testing.M) {
+	if os.Getenv(asMember) != "" {
+		runMember()
+	}
 	code := m.Run()
 	_ = os.RemoveAll(programDir)
 	os.Exit(code)
@@ -61,16 +65,28 @@ type process struct {
 	exited   chan struct{} // closed when the process is gone
 }
 
-// process starts a daemon and waits until it is a candidate. Later flags
-// replace earlier ones.
+// process starts a daemon and waits until it is a candidate.
 func (w *world) process(id string, opts ...func(*exec.Cmd)) *process {
+	w.t.Helper()
+	p := w.launch(id, append([]func(*exec.Cmd){with("--etcd-endpoints", strings.Join(w.endpoints, ","))}, opts...)...)
+	p.joined()
+	return p
+}
+
+// with adds flags; later ones replace earlier ones.
+func with(flags ...string) func(*exec.Cmd) {
+	return func(c *exec.Cmd) { c.Args = append(c.Args, flags...) }
+}
+
+// launch starts a daemon that does not know yet where etcd is.
+func (w *world) launch(id string, opts ...func(*exec.Cmd)) *process {
 	w.t.Helper()
 	path, err := program()
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	p := &process{w: w, id: id, exited: make(chan struct{})}
-	p.cmd = exec.Command(path, "serve", "--etcd-endpoints", w.etcd.Endpoint(), "--cluster", clusterName,
+	p.cmd = exec.Command(path, "serve", "--cluster", clusterName,
 		"--id", id, "--listen", "127.0.0.1:0", "--lease-ttl", ttl.String(), "--election", strategy.String())
 	p.cmd.Stderr = prefixed{w.log, "process " + id + ": "}
 	for _, o := range opts {
@@ -84,10 +100,17 @@ func (w *world) process(id string, opts ...func(*exec.Cmd)) *process {
 		_ = p.cmd.Wait()
 	}()
 	w.t.Cleanup(p.kill)
-	w.await(id+" is a candidate", limit, func() bool {
+	return p
+}
+
+// joined waits until a daemon is a candidate.
+func (p *process) joined() {
+	w := p.w
+	w.t.Helper()
+	w.await(p.id+" is a candidate", limit, func() bool {
 		w.tape.look(func(im *cluster.Image) {
 			for _, c := range im.Candidates {
-				if c.Record.GetId() == id {
+				if c.Record.GetId() == p.id {
 					p.endpoint = c.Record.GetEndpoint()
 				}
 			}
@@ -98,7 +121,6 @@ func (w *world) process(id string, opts ...func(*exec.Cmd)) *process {
 	w.mu.Lock()
 	w.processes = append(w.processes, p)
 	w.mu.Unlock()
-	return p
 }
 
 func (p *process) signal(s syscall.Signal) {

@@ -14,21 +14,21 @@ const (
 	// doubles up to followInterval: members start together, and are replaced by
 	// hand.
 	followFirst    = time.Second
-	followInterval = 30 * time.Second
+	followInterval = 10 * time.Second
 	// followTimeout bounds one look at the members, and at each of them.
 	followTimeout = 3 * time.Second
 )
 
 // Follow lets a client that Dial made use other members of its cluster than it
 // was given, until ctx ends: those that the cluster lists, at the addresses that
-// they tell clients, looked up every 30 s. Such an address is used once it was
+// they tell clients, looked up every 10 s. Such an address is used once it was
 // seen that the same cluster answers there, because members often tell one that
 // only they can reach, such as localhost. If the client's connections are
 // secured, only addresses that are so too are used, otherwise only plain ones.
 // The endpoints that the client was given are always kept; one that is dead
-// costs nothing.
-func Follow(ctx context.Context, client *clientv3.Client, secured bool) {
-	f := follower{client: client, scheme: "http", given: client.Endpoints()}
+// costs nothing. fn hears which others are used, when that changes.
+func Follow(ctx context.Context, client *clientv3.Client, secured bool, fn func(found []string)) {
+	f := follower{client: client, scheme: "http", given: client.Endpoints(), fn: fn}
 	if secured {
 		f.scheme = "https"
 	}
@@ -48,6 +48,7 @@ type follower struct {
 	scheme string
 	given  []string
 	found  []string
+	fn     func([]string)
 }
 
 // look asks for the members.
@@ -69,6 +70,7 @@ func (f *follower) look(ctx context.Context) {
 	if ctx.Err() == nil && !slices.Equal(found, f.found) {
 		f.found = found
 		f.client.SetEndpoints(slices.Concat(f.given, found)...)
+		f.fn(slices.Clone(found))
 	}
 }
 

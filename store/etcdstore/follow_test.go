@@ -18,7 +18,7 @@ func TestFollow(t *testing.T) {
 	client := etcdtest.Dial(t, m.Endpoint(1))
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	go etcdstore.Follow(ctx, client, false)
+	go etcdstore.Follow(ctx, client, false, func([]string) {})
 	want := []string{m.Endpoint(1), "http://" + m.Endpoint(0), "http://" + m.Endpoint(2)}
 	await(t, "all members are found", func() bool {
 		found := client.Endpoints()
@@ -41,7 +41,7 @@ func TestFollowNobodyElse(t *testing.T) {
 	client := c.Client(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	go etcdstore.Follow(ctx, client, false)
+	go etcdstore.Follow(ctx, client, false, func([]string) {})
 	await(t, "it was looked twice", func() bool { return proxy.Dials() >= 2 })
 	if found := client.Endpoints(); !slices.Equal(found, []string{c.Endpoint()}) {
 		t.Errorf("endpoints %v", found)
