@@ -96,6 +96,7 @@ func (b *bench) step(events ...Event) {
 	b.t.Helper()
 	var actions []Action
 	b.timed(func() { actions = b.l.Step(b.at(), events...) })
+	b.l.measure(b.now)
 	for _, a := range actions {
 		switch a := a.(type) {
 		case Answer:

@@ -317,7 +317,7 @@ func (l *Loop) elect(actions []election.Action, out []Action) []Action {
 			l.pusher.Begin(a.Claim)
 			l.vouched, l.sweeping = a.Claim.Rev, 0
 			l.reach.next, l.reach.marks = 0, nil
-			l.beginTakeover(l.candidate.Standing(l.im).Vacated)
+			l.beginTakeover()
 		case election.Stop:
 			l.active, l.stopping = false, true
 			l.Stats.Ended[endOf(a.Cause)]++

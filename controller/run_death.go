@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"time"
 
 	"github.com/controllerd/controllerd/election"
 	"github.com/controllerd/controllerd/rpc"
@@ -17,12 +18,12 @@ func (c *Controller) attend(ctx context.Context, p election.Peer) {
 	ctx, c.unattend = context.WithCancel(ctx)
 	said := false
 	c.wg.Go(func() {
-		rpc.Attend(ctx, p.Endpoint, p.Nonce, func(address string) {
+		rpc.Attend(ctx, p.Endpoint, p.Nonce, func(address string, since time.Duration) {
 			if !said {
 				c.log.Warn("the active controller is gone: its connection broke, and its address refuses new ones", "address", address)
 				said = true
 			}
-			c.post(ctx, Elected{election.Refused{Peer: p, Address: address}})
+			c.post(ctx, Elected{election.Refused{Peer: p, Address: address, Since: since}})
 		})
 	})
 }

@@ -59,7 +59,7 @@ type OwnerStats struct {
 // Snapshot is the daemon as it is. The image must be whole.
 func (l *Loop) Snapshot() *Snapshot {
 	s := &Snapshot{
-		At: l.now, Epoch: l.im.Epoch, Revision: l.im.Rev, Standing: l.candidate.Standing(l.im),
+		At: l.now, Epoch: l.im.Epoch, Revision: l.im.Rev, Standing: l.candidate.Standing(l.now, l.im),
 		Unfit: l.unfit(), Blind: l.candidate.Blind(l.now) > 0, Refused: l.refused != nil,
 		SkippedKeys: len(l.im.Faults), Candidates: len(l.im.Candidates), Topics: len(l.im.Topics),
 		TopicsDue: l.machine.TopicsDue(), Tombstones: len(l.im.Tombstones), Partitions: l.im.HealthOfAll(),

@@ -10,9 +10,13 @@ type TakeoverPhase uint8
 
 // The phases of a take-over.
 const (
+	// PhaseDetect: from the moment at which the connection to the former
+	// controller broke until the seat was seen to be empty. A take-over after
+	// one that was silent, or that gave up in order, has none.
+	PhaseDetect TakeoverPhase = iota
 	// PhaseElect: from the moment at which the seat was seen to be empty until
 	// the own claim was seen.
-	PhaseElect TakeoverPhase = iota
+	PhaseElect
 	// PhaseDecide: until the first plan is made, or it is known that nothing is
 	// to be decided.
 	PhaseDecide
@@ -27,7 +31,7 @@ const (
 
 // TakeoverPhases are the names of the phases, in order.
 var TakeoverPhases = [takeoverPhases]string{
-	PhaseElect: "elect", PhaseDecide: "decide", PhaseCommit: "commit", PhasePush: "push", PhaseAck: "ack",
+	PhaseDetect: "detect", PhaseElect: "elect", PhaseDecide: "decide", PhaseCommit: "commit", PhasePush: "push", PhaseAck: "ack",
 }
 
 // takeover follows the begin of a term through its phases.
@@ -60,9 +64,12 @@ func (l *Loop) endPhase(now time.Duration) {
 	}
 }
 
-// beginTakeover notes that a term has begun, for a seat that was empty since
-// then.
-func (l *Loop) beginTakeover(vacated time.Duration) {
-	l.takeover = takeover{phase: PhaseElect, since: vacated}
+// beginTakeover notes that a term has begun.
+func (l *Loop) beginTakeover() {
+	s := l.candidate.Standing(l.now, l.im)
+	if s.Lost != 0 {
+		l.Stats.Takeover[PhaseDetect].Observe(s.Vacated - s.Lost)
+	}
+	l.takeover = takeover{phase: PhaseElect, since: s.Vacated}
 	l.endPhase(l.now)
 }

@@ -91,6 +91,9 @@ type Candidate struct {
 	backoff    time.Duration
 	emptySince time.Duration // when the image first showed an empty seat; -1: it is taken
 	vacated    time.Duration // the last emptySince that was not -1
+	held       store.Rev     // mod revision of the seat that was seen last
+	loss       loss          // of the last holder whose connection broke
+	brokeAt    time.Duration // when that of the holder broke before the seat was vacated; 0: it did not
 	putting    bool          // a put of the cluster key or the candidate key is on its way
 	putAgain   time.Duration // not before: the next such put
 	putRev     store.Rev     // what the image must have reached before the next such put
@@ -204,10 +207,13 @@ func (c *Candidate) observe(now time.Duration, im *cluster.Image) {
 	}
 	switch {
 	case !epoch.Vacant(im):
-		c.emptySince = -1
+		c.emptySince, c.held = -1, im.Controller.ModRev
 		c.backoff = 0
 	case c.emptySince < 0:
-		c.emptySince, c.vacated = now, now
+		c.emptySince, c.vacated, c.brokeAt = now, now, 0
+		if c.held == c.loss.seat {
+			c.brokeAt = c.loss.at
+		}
 	}
 	if im.Rev == 0 {
 		c.problem = "nothing read from etcd yet"

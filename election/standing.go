@@ -33,11 +33,20 @@ type Standing struct {
 	// Vacated is when the image showed last that the seat had fallen empty; 0:
 	// never.
 	Vacated time.Duration
+	// Lost is when, before that, the connection to the holder of the seat broke
+	// and was not made again; 0: it did not, as far as is known.
+	Lost time.Duration
+	// Margin is how the lease does, nil without one.
+	Margin *Margin
+	Proofs Proofs
 }
 
 // Standing says how the candidate stands.
-func (c *Candidate) Standing(im *cluster.Image) Standing {
-	s := Standing{State: states[c.phase], Proven: c.proven, Vacated: c.vacated}
+func (c *Candidate) Standing(now time.Duration, im *cluster.Image) Standing {
+	s := Standing{State: states[c.phase], Proven: c.proven, Vacated: c.vacated, Lost: c.brokeAt, Proofs: c.Proofs}
+	if m, known := c.Margin(now); known {
+		s.Margin = &m
+	}
 	if k := c.keeper; k != nil {
 		s.Deadline = k.Deadline()
 		for _, p := range k.probes {

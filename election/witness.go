@@ -33,7 +33,8 @@ type Attend struct{ Peer Peer }
 // by a timeout say, is no proof, nor is any after it.
 type Refused struct {
 	Peer    Peer
-	Address string // IP address and port
+	Address string        // IP address and port
+	Since   time.Duration // that the connection broke
 }
 
 func (Attend) action() {}
@@ -115,6 +116,12 @@ type Proofs struct {
 	Damped int64 // refusals that came too early in a term
 }
 
+// loss is when the connection to who holds a seat broke.
+type loss struct {
+	seat store.Rev // its mod revision
+	at   time.Duration
+}
+
 // refused frees the seat of a controller whose death is proved: whoever is
 // fastest then contends as always. Only a daemon that could follow does so.
 func (c *Candidate) refused(now Now, im *cluster.Image, ev Refused) []Action {
@@ -122,6 +129,9 @@ func (c *Candidate) refused(now Now, im *cluster.Image, ev Refused) []Action {
 		return nil
 	}
 	claim, v := c.witness.judge(now.Mono, im, ev)
+	if v != beside {
+		c.loss = loss{claim.Rev, now.Mono - ev.Since}
+	}
 	switch v {
 	case damped:
 		c.Proofs.Damped++

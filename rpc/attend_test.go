@@ -99,7 +99,7 @@ func attended(t *testing.T, l net.Listener, nonce string) (*namesake, chan strin
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		Attend(ctx, l.Addr().String(), "it", func(address string) { refused <- address })
+		Attend(ctx, l.Addr().String(), "it", func(address string, _ time.Duration) { refused <- address })
 	}()
 	t.Cleanup(func() {
 		cancel()

@@ -64,6 +64,18 @@ var seat = []prom.Metric[*look]{
 		}},
 	{Name: "controllerd_lease_remaining_seconds", Kind: prom.Gauge, Help: "time until etcd may let the daemon's lease go, 0 without a lease",
 		Read: prom.One(func(l *look) float64 { return max(l.Standing.Deadline-l.now, 0).Seconds() })},
+	{Name: "controllerd_lease_margin_seconds", Kind: prom.Gauge, Help: "least time that was left, in the last 10 minutes, until the daemon would have had to give its lease up; 0 without a lease",
+		Read: prom.One(func(l *look) float64 {
+			if l.Standing.Margin == nil {
+				return 0
+			}
+			return l.Standing.Margin.Least.Seconds()
+		})},
+	{Name: "controllerd_death_proofs_total", Kind: prom.Counter, Labels: []string{"verdict"}, Help: "times that the connection to the active controller broke and its address refused new ones: proven (the daemon has tried to free the seat), damped (too early in a term)",
+		Read: func(l *look, e prom.Emit) {
+			e.Value(float64(l.Standing.Proofs.Proven), "proven")
+			e.Value(float64(l.Standing.Proofs.Damped), "damped")
+		}},
 	{Name: "controllerd_terms_won_total", Kind: prom.Counter, Help: "terms that the daemon has won",
 		Read: count(func(l *look) int64 { return l.Stats.Terms })},
 	{Name: "controllerd_terms_ended_total", Kind: prom.Counter, Labels: []string{"cause"}, Help: "terms of the daemon that have ended, by cause: " + strings.Join(controller.EndCauses[:], ", "),

@@ -1,0 +1,179 @@
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/controllerd/controllerd/cluster"
+	"github.com/controllerd/controllerd/election"
+	"github.com/controllerd/controllerd/epoch"
+	"github.com/controllerd/controllerd/internal/durations"
+	"github.com/controllerd/controllerd/rpc"
+	"github.com/controllerd/controllerd/store"
+)
+
+// phases are those of take-overs that were measured, how often and for how long
+// in all.
+func (b *bench) phases() (out string) {
+	for i, name := range TakeoverPhases {
+		if h := &b.l.Stats.Takeover[i]; h.Count() > 0 {
+			out += fmt.Sprintf("%s %d %v ", name, h.Count(), h.Sum)
+		}
+	}
+	return out
+}
+
+func (b *bench) wantsPhases(want string) {
+	b.t.Helper()
+	if got := b.phases(); got != want {
+		b.t.Fatalf("measured %q, want %q", got, want)
+	}
+}
+
+func sends(a Action) bool {
+	p, ok := a.(Push)
+	_, send := p.Action.(rpc.Send)
+	return ok && send
+}
+
+func dials(a Action) bool {
+	p, ok := a.(Push)
+	_, dial := p.Action.(rpc.Dial)
+	return ok && dial
+}
+
+// A take-over goes through its phases one after the other, each as long as it
+// takes, and another term through all of them again.
+func TestTakeoverPhases(t *testing.T) {
+	b := newBench(t, 3)
+	b.created("a", 6, 1)
+	b.wantsPhases("elect 1 0s decide 1 0s commit 1 0s push 1 0s ack 1 0s ")
+	b.l.Stats.Takeover = [takeoverPhases]durations.Histogram{}
+	b.listening(4)
+	b.run()
+
+	const ms = time.Millisecond
+	waits := func(d time.Duration, held ...func(Action) bool) {
+		t.Helper()
+		b.now += d
+		b.held = func(a Action) bool {
+			for _, h := range held {
+				if h(a) {
+					return true
+				}
+			}
+			return false
+		}
+		b.run()
+	}
+	b.hand(store.Delete(keys.Controller()), store.Delete(keys.Broker(3)))
+	claims := func(a Action) bool {
+		e, ok := a.(Elect)
+		c, commit := e.Action.(election.Commit)
+		return ok && commit && c.Purpose == election.Claim
+	}
+	waits(0, claims)
+	b.wantsPhases("")
+	waits(20*ms, commits, dials)
+	b.wantsPhases("elect 1 20ms decide 1 0s ")
+	waits(30*ms, dials)
+	b.wantsPhases("elect 1 20ms decide 1 0s commit 1 30ms ")
+	waits(40*ms, sends)
+	b.wantsPhases("elect 1 20ms decide 1 0s commit 1 30ms push 1 40ms ")
+	waits(50*ms, nothing)
+	b.wantsPhases("elect 1 20ms decide 1 0s commit 1 30ms push 1 40ms ack 1 50ms ")
+	if h := b.l.Stats.ElectionTime; h.Count() != 1 || h.Sum != 30*ms {
+		t.Errorf("%d elections of %v in all", h.Count(), h.Sum)
+	}
+
+	b.hand(store.Delete(keys.Controller()))
+	b.run()
+	b.wantsPhases("elect 2 20ms decide 2 0s commit 2 30ms push 2 40ms ack 2 50ms ")
+	if got := b.l.Stats.Ended; got != [endCauses]int64{1: 2} {
+		t.Errorf("ends of terms: %v", got)
+	}
+}
+
+// What the active one decides is counted when it is seen, and only by the one
+// who has decided it.
+func TestChangesAreCounted(t *testing.T) {
+	b := newBench(t, 3)
+	b.created("a", 6, 1)
+	standby := newIdleBench(t, "c2")
+	standby.m = b.m
+	standby.run()
+	led := int64(0)
+	for i := range int32(6) {
+		if b.l.Image().Partition(b.partition("a", i)).Leader == 3 {
+			led++
+		}
+	}
+	counted := func(when string, elections, shrinks, expands int64) {
+		t.Helper()
+		m := b.l.Stats.Measured
+		if m.LeaderElections != elections || m.IsrShrinks != shrinks || m.IsrExpands != expands {
+			t.Errorf("%s: %d elections, %d shrinks, %d expands", when, m.LeaderElections, m.IsrShrinks, m.IsrExpands)
+		}
+	}
+	counted("new topics", 0, 0, 0)
+	b.hand(store.Delete(keys.Broker(3)))
+	b.run()
+	counted("broker 3 is gone", led, 6, 0)
+	b.broker(3)
+	b.run()
+	counted("it is back", led, 6, 0)
+	p := b.l.Image().Partition(b.partition("a", 0))
+	joins := b.ask(b.alter("a", 0, p, p.Replicas))[0]
+	b.run()
+	if got := b.alterResult(joins); !strings.HasPrefix(got, "ok ") {
+		t.Fatal(got)
+	}
+	counted("it is in an ISR", led, 6, 1)
+	b.edit("a", 1, func(p *cluster.Partition) { p.ControllerEpoch, p.ISR = 0, p.ISR[:1] })
+	b.run()
+	counted("a record written by hand", led, 6, 1)
+	standby.run()
+	if m := standby.l.Stats.Measured; m.LeaderElections+m.IsrShrinks+m.IsrExpands != 0 || led == 0 {
+		t.Errorf("broker 3 led %d; a standby counts %+v", led, m)
+	}
+}
+
+func TestEndCauses(t *testing.T) {
+	for i, err := range []error{election.ErrResigned, epoch.ErrClaimLost, election.ErrLeaseLost, election.ErrOutbid, election.ErrCluster, errors.New("else")} {
+		if got := endOf(fmt.Errorf("end: %w", err)); got != i || EndCauses[i] == "" {
+			t.Errorf("%v counts as %d %q", err, got, EndCauses[got])
+		}
+	}
+}
+
+// A snapshot tells of the cluster and of brokers on the active one.
+func TestSnapshot(t *testing.T) {
+	b := newBench(t, 3)
+	b.created("a", 6, 1)
+	b.listening(4)
+	b.run()
+	b.hand(store.Put("/controllerd/test/brokers/6", []byte("x")), store.Delete(keys.Broker(3)))
+	b.held = commits
+	b.run()
+	s := b.l.Snapshot()
+	if s.Claim != 1 || s.Epoch != 1 || s.Revision != b.l.Image().Rev || len(s.Unfit) > 0 || s.Blind || s.Refused {
+		t.Errorf("%+v", s)
+	}
+	if s.Topics != 1 || s.Partitions.Partitions != 6 || s.Agenda != 6 || s.SkippedKeys != 1 || s.Candidates != 1 || len(s.Brokers) != 3 {
+		t.Errorf("%d topics, %+v, agenda %d, %d keys skipped, %d candidates, brokers %+v", s.Topics, s.Partitions, s.Agenda, s.SkippedKeys, s.Candidates, s.Brokers)
+	}
+	for _, br := range s.Brokers {
+		if br.Connected != (br.Broker == 4) {
+			t.Errorf("%+v", br)
+		}
+	}
+	b.hand(store.Delete(keys.Cluster()))
+	b.held = nothing
+	b.run()
+	if s := b.l.Snapshot(); s.Claim != 0 || s.Agenda != 0 || len(s.Brokers) != 0 || len(s.Unfit) != 1 {
+		t.Errorf("deposed: %+v", s)
+	}
+}
