@@ -55,7 +55,7 @@ func full() *still {
 	}}
 	s.snapshot.Stats.Terms, s.snapshot.Stats.GuardFailed, s.snapshot.Stats.Ended[1] = 13, 14, 15
 	s.snapshot.Push.Refusals[1] = 16
-	s.snapshot.Stats.Takeover[2].Observe(20 * time.Millisecond)
+	s.snapshot.Stats.Takeover[controller.PhaseCommit].Observe(20 * time.Millisecond)
 	return s
 }
 
