@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"container/heap"
+	"slices"
 
 	"github.com/controllerd/controllerd/cluster"
 	"github.com/controllerd/controllerd/store"
@@ -42,9 +43,11 @@ func (o *owed) send(id cluster.PartitionID, s sent) {
 // needed, here for every replica of the broker, so the last one takes the map
 // along.
 func (o *owed) answered(id cluster.PartitionID) {
-	if s, ok := o.pending[id]; ok {
-		o.revs.drop(s.rev)
+	s, ok := o.pending[id]
+	if !ok {
+		return
 	}
+	o.revs.drop(s.rev)
 	if delete(o.pending, id); len(o.pending) == 0 {
 		o.pending = map[cluster.PartitionID]sent{}
 	}
@@ -61,6 +64,21 @@ func (o *owed) settle(id cluster.PartitionID) {
 	if r := o.retries[id]; r != nil {
 		o.revs.drop(r.rev)
 		delete(o.retries, id)
+	}
+}
+
+// forgive takes in which brokers do not host a partition any more: of a state
+// that was on its way to them there may be no result, since a broker answers
+// the newest that it was told, and that is to stop.
+func (p *Pusher) forgive(ev cluster.PartitionChanged) {
+	if ev.Old == nil || ev.New != nil && slices.Equal(ev.Old.Replicas, ev.New.Replicas) {
+		return
+	}
+	for _, b := range ev.Old.Replicas {
+		if t := p.targets[b]; t != nil && (ev.New == nil || !slices.Contains(ev.New.Replicas, b)) {
+			t.answered(ev.ID)
+			t.settle(ev.ID)
+		}
 	}
 }
 

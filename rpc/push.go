@@ -191,6 +191,7 @@ func (p *Pusher) Observe(events []cluster.Event) {
 				p.structure++
 			}
 			p.digests.change(ev)
+			p.forgive(ev)
 			if ev.New != nil {
 				p.changes.touch(ev.ID, ev.Rev)
 				continue

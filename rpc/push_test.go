@@ -331,7 +331,11 @@ func TestPushForgetsRetries(t *testing.T) {
 			h.applies(1)
 			h.sent[1] = nil
 			h.after(time.Second)
-			h.hears(1, "ping")
+			for _, r := range h.sent[1] {
+				if r.GetPing() == nil {
+					t.Errorf("was sent %s", describe(r))
+				}
+			}
 			if h.p.Pending() != 0 {
 				t.Errorf("%d pending", h.p.Pending())
 			}

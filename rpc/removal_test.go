@@ -70,6 +70,26 @@ func TestRemoval(t *testing.T) {
 	h.hears(2, "live 1 2", "stop a/0@9", "meta a/0@0! -a")
 }
 
+// What was on its way to a replica of a deleted topic, or has failed there, is
+// owed no more: the broker answers the end of the replica only.
+func TestRemovalOfWhatIsOwed(t *testing.T) {
+	h, _ := resumable(t)
+	h.change("a", 0, elect(1))
+	h.change("a", 1, elect(1))
+	h.step()
+	h.result(1, "a", 1, 1, pb.PartitionResult_PARTITION_RESULT_FAILED)
+	id := h.bury("a", map[cluster.BrokerID][]int32{1: {0, 1}})
+	h.step()
+	for range len(h.sent[1]) {
+		h.admits(1)
+	}
+	h.stopped(1, id, 0, pb.PartitionResult_PARTITION_RESULT_APPLIED)
+	h.stopped(1, id, 1, pb.PartitionResult_PARTITION_RESULT_APPLIED)
+	if got := h.p.resumePoint(h.im, h.p.targets[1]); got != h.im.Rev || h.p.Pending() != 0 {
+		t.Errorf("resume point %d of %d, %d pending", got, h.im.Rev, h.p.Pending())
+	}
+}
+
 // However many replicas an attempt fails for, the next one waits twice as long
 // as this one did.
 func TestRemovalFailsForMany(t *testing.T) {
