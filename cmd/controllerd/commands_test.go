@@ -93,9 +93,7 @@ func TestCommonFlags(t *testing.T) {
 	changes := []string{"topic create", "topic delete", "controller resign", "controller transfer"}
 	all := leaves()
 	for name, cmd := range all {
-		has := func(flag string) bool {
-			return cmd.Flags().Lookup(flag) != nil || cmd.InheritedFlags().Lookup(flag) != nil
-		}
+		has := func(flag string) bool { return cmd.Flag(flag) != nil }
 		if has("output") == slices.Contains(silent, name) {
 			t.Errorf("%s: --output is %v", name, has("output"))
 		}

@@ -56,6 +56,7 @@ a term near that revision may be told again, and a partition is "changed".`,
 	f.BoolVar(&follow, "follow", false, "go on until interrupted")
 	f.Int64Var(&w.revision, "since", 0, "only what happened after this `revision`, if the daemon still knows")
 	f.StringArrayVar(&w.topics, "topic", nil, "`name` of a topic to follow; repeat it for more (default: all)")
+	c.completeTopicFlag(cmd, "topic")
 	return cmd
 }
 
