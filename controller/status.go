@@ -26,6 +26,7 @@ func (l *Loop) View() rpc.View {
 		Healthy:     len(l.unfit()) == 0,
 		Current:     l.im.Rev > 0 && l.candidate.Blind(l.now) == 0,
 		Version:     l.cfg.Election.Version,
+		Session:     l.candidate.Standing(l.now, l.im).State,
 		Problems:    l.problems,
 		Counters: map[string]int64{
 			"terms_won": l.Stats.Terms, "transactions_committed": l.Stats.Committed, "guards_failed": l.Stats.GuardFailed,
@@ -35,6 +36,7 @@ func (l *Loop) View() rpc.View {
 			"brokers_unreachable": l.Stats.Unreachable, "terms_cut_off": l.Stats.CutOff, "states_sent": push.Sent, "states_applied": push.Applied,
 			"states_already": push.Already, "states_failed": push.Failed, "commands_refused": push.Refused,
 			"full_syncs": push.FullSyncs, "streams_resumed": push.Resumed, "digests_mismatched": push.Mismatched,
+			"isr_shrinks": l.Stats.IsrShrinks, "isr_expands": l.Stats.IsrExpands, "leader_elections": l.Stats.LeaderElections,
 			"replicas_went_offline": push.WentOffline, "replicas_found_stray": push.Strays,
 		},
 	}

@@ -164,7 +164,7 @@ func describeController(v View) *pb.DescribeControllerResponse {
 	im := v.Image
 	resp := &pb.DescribeControllerResponse{
 		Id: v.Self, Nonce: v.Nonce, Role: "standby", Version: v.Version, ClusterUuid: im.Cluster.GetUuid(), Epoch: int64(im.Epoch),
-		Revision: int64(im.Rev), Brokers: int32(len(im.Brokers)), Topics: int32(len(im.Topics)), Problems: v.Problems(),
+		Revision: int64(im.Rev), Brokers: int32(len(im.Brokers)), Topics: int32(len(im.Topics)), Problems: v.Problems(), SessionState: v.Session,
 	}
 	resp.Counters = map[string]int64{} // a copy: more is added to it
 	maps.Copy(resp.Counters, v.Counters)

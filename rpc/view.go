@@ -28,6 +28,7 @@ type View struct {
 	Problems func() []string
 	Counters map[string]int64 // since the process began
 	Lease    *Lease           // nil: it holds none
+	Session  string           // one of election.States
 	Version  string
 	Pending  int // partition states that brokers have yet to confirm
 	// Contacts are the streams to brokers; nil on a standby.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
@@ -42,15 +43,19 @@ type client struct {
 
 // addFlags gives a group of commands the flags of a client.
 func (c *client) addFlags(group *cobra.Command) {
+	f := group.PersistentFlags()
+	c.addServerFlags(f)
+	c.output.addFlags(f)
+	f.BoolVar(&c.noHeaders, "no-headers", false, "tables without headers")
+}
+
+func (c *client) addServerFlags(f *pflag.FlagSet) {
 	servers := []string{"127.0.0.1:7070"}
 	if env := os.Getenv(serverEnv); env != "" {
 		servers = strings.Split(env, ",")
 	}
-	f := group.PersistentFlags()
 	f.StringSliceVar(&c.servers, "server", servers, "daemons, `host:port`; the next one is asked if one does not do; also $"+serverEnv)
 	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long to try in all")
-	c.output.addFlags(f)
-	f.BoolVar(&c.noHeaders, "no-headers", false, "tables without headers")
 }
 
 func (c *client) validate() error {

@@ -105,7 +105,7 @@ func TestControllerStatus(t *testing.T) {
 	}
 	v := decode[statusView](t, cli("controller", "status", "-o", "json", "--server", standby.Endpoint))
 	if v.ID != standby.ID || v.Role != "standby" || v.ControllerID != active.ID || v.ControllerEndpoint != active.Endpoint ||
-		v.Epoch != 1 || v.Partitions != 4 || v.Problems == nil || len(v.Problems) != 0 {
+		v.Epoch != 1 || v.SessionState != "standby" || v.Partitions != 4 || v.Problems == nil || len(v.Problems) != 0 {
 		t.Errorf("%+v", v)
 	}
 }

@@ -27,6 +27,7 @@ type statusView struct {
 	UnknownPartitions         int32    `json:"unknown_partitions"`
 	UnreachableBrokers        []int32  `json:"unreachable_brokers"`
 	Problems                  []string `json:"problems"`
+	SessionState              string   `json:"session_state"` // of the daemon that answers, with etcd
 	// Counters are what the daemon has counted since it started.
 	Counters map[string]int64 `json:"counters"`
 }
@@ -38,8 +39,8 @@ func statusOf(r *pb.DescribeControllerResponse) *statusView {
 		Revision: r.GetRevision(), Brokers: r.GetBrokers(), Topics: r.GetTopics(), Partitions: r.GetPartitions(),
 		OfflinePartitions: r.GetOfflinePartitions(), UnderReplicatedPartitions: r.GetUnderReplicatedPartitions(),
 		UnknownPartitions: r.GetUnknownPartitions(), Problems: append([]string{}, r.GetProblems()...),
-		UnreachableBrokers: list(r.GetUnreachableBrokers()),
-		Counters:           maps.Clone(r.GetCounters()),
+		UnreachableBrokers: list(r.GetUnreachableBrokers()), SessionState: r.GetSessionState(),
+		Counters: maps.Clone(r.GetCounters()),
 	}
 }
 

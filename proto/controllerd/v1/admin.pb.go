@@ -1704,7 +1704,10 @@ type DescribeControllerResponse struct {
 	// Not set: it holds no lease.
 	Lease *DaemonLease `protobuf:"bytes,19,opt,name=lease,proto3" json:"lease,omitempty"`
 	// Drawn anew by each process.
-	Nonce         string `protobuf:"bytes,20,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	Nonce string `protobuf:"bytes,20,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	// How far its session with etcd is: no_lease, granting, standby, claiming,
+	// active, stopping, releasing or done.
+	SessionState  string `protobuf:"bytes,21,opt,name=session_state,json=sessionState,proto3" json:"session_state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1879,6 +1882,13 @@ func (x *DescribeControllerResponse) GetNonce() string {
 	return ""
 }
 
+func (x *DescribeControllerResponse) GetSessionState() string {
+	if x != nil {
+		return x.SessionState
+	}
+	return ""
+}
+
 // The lease of a daemon: the seat and its place among the candidates hang on
 // it.
 type DaemonLease struct {
@@ -1889,8 +1899,6 @@ type DaemonLease struct {
 	MarginMs int64 `protobuf:"varint,2,opt,name=margin_ms,json=marginMs,proto3" json:"margin_ms,omitempty"`
 	// How much is left at least if etcd answers at once.
 	UsualMarginMs int64 `protobuf:"varint,3,opt,name=usual_margin_ms,json=usualMarginMs,proto3" json:"usual_margin_ms,omitempty"`
-	// Drawn anew by each process.
-	Nonce         string `protobuf:"bytes,20,opt,name=nonce,proto3" json:"nonce,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1944,13 +1952,6 @@ func (x *DaemonLease) GetUsualMarginMs() int64 {
 		return x.UsualMarginMs
 	}
 	return 0
-}
-
-func (x *DaemonLease) GetNonce() string {
-	if x != nil {
-		return x.Nonce
-	}
-	return ""
 }
 
 type ListControllersRequest struct {
@@ -2567,7 +2568,7 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\x11_offline_replicasB\x11\n" +
 	"\x0f_stray_replicasB\x0e\n" +
 	"\f_unconfirmed\"\x1b\n" +
-	"\x19DescribeControllerRequest\"\xb7\x06\n" +
+	"\x19DescribeControllerRequest\"\xdc\x06\n" +
 	"\x1aDescribeControllerResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x18\n" +
@@ -2591,15 +2592,15 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\x13unreachable_brokers\x18\x11 \x03(\x05R\x12unreachableBrokers\x12\x17\n" +
 	"\awall_ms\x18\x12 \x01(\x03R\x06wallMs\x121\n" +
 	"\x05lease\x18\x13 \x01(\v2\x1b.controllerd.v1.DaemonLeaseR\x05lease\x12\x14\n" +
-	"\x05nonce\x18\x14 \x01(\tR\x05nonce\x1a;\n" +
+	"\x05nonce\x18\x14 \x01(\tR\x05nonce\x12#\n" +
+	"\rsession_state\x18\x15 \x01(\tR\fsessionState\x1a;\n" +
 	"\rCountersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x7f\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"i\n" +
 	"\vDaemonLease\x12\x15\n" +
 	"\x06ttl_ms\x18\x01 \x01(\x03R\x05ttlMs\x12\x1b\n" +
 	"\tmargin_ms\x18\x02 \x01(\x03R\bmarginMs\x12&\n" +
-	"\x0fusual_margin_ms\x18\x03 \x01(\x03R\rusualMarginMs\x12\x14\n" +
-	"\x05nonce\x18\x14 \x01(\tR\x05nonce\"\x18\n" +
+	"\x0fusual_margin_ms\x18\x03 \x01(\x03R\rusualMarginMs\"\x18\n" +
 	"\x16ListControllersRequest\"z\n" +
 	"\x17ListControllersResponse\x12C\n" +
 	"\vcontrollers\x18\x01 \x03(\v2!.controllerd.v1.ControllerSummaryR\vcontrollers\x12\x1a\n" +
