@@ -42,6 +42,9 @@ type Observation struct {
 	Live []LiveBroker
 }
 
+// refusalName is a refusal as it stands in an Observation.
+func refusalName(r pb.Refusal) string { return strings.TrimPrefix(r.String(), "REFUSAL_") }
+
 // observations are what there is to tell about a command.
 func observations(at time.Time, cmd *pb.Command, v *fencing.Verdict) []Observation {
 	whole := Observation{
@@ -64,7 +67,7 @@ func observations(at time.Time, cmd *pb.Command, v *fencing.Verdict) []Observati
 	}
 	switch {
 	case v.Refused():
-		whole.Result = strings.TrimPrefix(v.Refusal.String(), "REFUSAL_")
+		whole.Result = refusalName(v.Refusal)
 		return []Observation{whole}
 	case whole.Command == UpdateMetadata || whole.Command == FullSync:
 		return []Observation{whole}

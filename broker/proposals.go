@@ -52,6 +52,7 @@ type residue struct {
 type proposals struct {
 	running bool // somebody sends them
 	closed  bool
+	open    int // that are neither decided nor overtaken
 	at      map[cluster.PartitionID]*partitionProposals
 	order   []cluster.PartitionID // those with one that waits
 	retry   []*proposal           // were sent, and are to be sent again
@@ -81,6 +82,7 @@ func (ps *proposals) add(p *proposal) (start bool) {
 		ps.answers = append(ps.answers, answer{to: old, result: IsrResult{Partition: id}, err: ErrOvertaken})
 	} else {
 		ps.order = append(ps.order, id)
+		ps.open++
 	}
 	pp.waiting = p
 	start = !ps.running
@@ -119,6 +121,7 @@ func (ps *proposals) again(batch []*proposal) { ps.retry = append(ps.retry, batc
 func (ps *proposals) decided(p *proposal, r IsrResult, err error) {
 	pp := ps.at[p.change.Partition]
 	pp.sent = nil
+	ps.open--
 	if !dropped(r.Reason) {
 		pp.residue.add(&p.change)
 	}
@@ -142,7 +145,7 @@ func (ps *proposals) forget(id cluster.PartitionID, s *PartitionState) {
 
 // close answers everything with the error. What comes later is not taken in.
 func (ps *proposals) close(err error) []answer {
-	ps.closed, ps.running = true, false
+	ps.closed, ps.running, ps.open = true, false, 0
 	out, left := ps.answers, ps.retry
 	for _, id := range ps.order {
 		left = append(left, ps.at[id].waiting)

@@ -44,6 +44,7 @@ type Broker struct {
 	streams   map[*outbox]struct{} // that are open
 	again     chan struct{}        // closed when all of them have to end
 	proposals proposals
+	measured  measured
 	noStorage bool // some storage has failed, of which it is not known what it holds
 }
 
@@ -127,6 +128,7 @@ func (b *Broker) run(ctx context.Context) {
 	default:
 		b.unregister()
 	}
+	b.lostSession(true)
 	b.stop()
 	b.work.Wait()
 }

@@ -193,6 +193,7 @@ func (b *Broker) obey(cmd *pb.Command, out *outbox) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	v := b.gate.Admit(cmd)
+	b.measured.verdict(&v)
 	out.ack(cmd.GetSequence(), &v)
 	b.gate.Obeyed(&out.feed, cmd, &v)
 	b.noteStrays(&v)

@@ -47,6 +47,7 @@ func (b *Broker) keepSession(ctx context.Context) error {
 			switch a, err := s.insist(ctx, s.renew); a {
 			case goOn:
 			case reregister:
+				s.lostSession(true)
 				s.log.Warn("session is gone, registering again")
 				s.phase = rejoining
 			default:
@@ -71,6 +72,7 @@ func (s *session) insist(ctx context.Context, call func(context.Context) error) 
 		if a, fatal := judge(err, s.phase); a != tryAgain {
 			return a, fatal
 		}
+		s.lostSession(false)
 		s.log.Warn("cannot "+s.phase.String()+", trying again", "attempt", n+1, "error", err)
 		if pause(ctx, backoff(n, s.rng)) != nil {
 			return tryAgain, nil
@@ -133,6 +135,7 @@ func (s *session) joined(resp *pb.RegisterResponse) error {
 	if ms := resp.GetSessionTtlMs(); ms > 0 {
 		s.ttl = time.Duration(ms) * time.Millisecond
 	}
+	s.renewedSession(s.ttl, true)
 	s.log.Info("registered", "cluster", resp.GetClusterUuid(), "broker_epoch", resp.GetBrokerEpoch(),
 		"controller_epoch", resp.GetControllerEpoch(), "session_ttl", s.ttl)
 	if s.phase == joining {
@@ -159,6 +162,7 @@ func (s *session) renew(ctx context.Context) error {
 		s.mu.Lock()
 		s.gate.Adopt(cluster.Epoch(resp.GetControllerEpoch()))
 		s.mu.Unlock()
+		s.renewedSession(s.ttl, false)
 		return nil
 	})
 }

@@ -54,14 +54,19 @@ func (b *Broker) workOnce(id cluster.PartitionID) bool {
 	missing := t.apply && !t.state.Stop && !t.state.MayCreate && b.cfg.Found != nil && !b.gate.Exists(id)
 	b.tellResults()
 	b.mu.Unlock()
+	began := time.Now()
 	var err error
 	if missing {
 		err = fmt.Errorf("%w: the replica may be where storage has failed, and must not be created anew", ErrStorage)
 	} else {
 		err = b.handle(ctx, id, t)
 	}
+	took := time.Since(began)
 	ctx.cancel()
 	b.mu.Lock()
+	if t.apply {
+		b.measured.handled(took, err)
+	}
 	w := b.workers[id]
 	if w.spoiled && err == nil {
 		b.gate.Touched(id)

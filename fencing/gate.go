@@ -31,6 +31,7 @@ type Gate struct {
 	found    map[cluster.PartitionID]HeldReplica // on the disks, not named by a command yet
 	offline  map[cluster.PartitionID]HeldReplica // their storage has failed
 	strays   map[cluster.PartitionID]struct{}    // of hosted: every hello names them, and hosted may be a million
+	counts   Counts                              // but what can be read elsewhere
 	assigned []HeldReplica                       // strays that the command at hand is about
 
 	open unfenced.Switch
@@ -199,6 +200,7 @@ func (h *held) outlives(s *PartitionState, made store.Rev) bool {
 // more.
 func (g *Gate) hold(s *PartitionState) {
 	now := &held{state: *s, exists: g.Exists(s.Partition)}
+	var old *PartitionState // as long as it was hosted
 	if h := g.hosted[s.Partition]; h != nil {
 		now.named = h.named
 		if h.stray {
@@ -206,6 +208,7 @@ func (g *Gate) hold(s *PartitionState) {
 		}
 		if !h.state.Stop {
 			g.digests.hosted.Remove(s.Partition, h.state.LeaderEpoch, h.state.PartitionEpoch)
+			old = &h.state
 		}
 	}
 	g.hosted[s.Partition] = now
@@ -213,8 +216,10 @@ func (g *Gate) hold(s *PartitionState) {
 	delete(g.strays, s.Partition)
 	if s.Stop {
 		delete(g.offline, s.Partition)
+		g.count(old, nil)
 	} else {
 		g.digests.hosted.Add(s.Partition, s.LeaderEpoch, s.PartitionEpoch)
+		g.count(old, s)
 	}
 }
 

@@ -73,7 +73,12 @@ func serve(ctx context.Context, opts *options, stdout, stderr io.Writer) (err er
 	defer func() { err = errors.Join(err, record.close()) }()
 	cfg.Observer = record.observe
 
-	data, err := listenForData(opts.data, opts.data.echo)
+	metrics, err := listenForMetrics(opts.metricsListen)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, metrics.close()) }()
+	data, err := listenForData(opts.data, metrics.counted(opts.data.echo))
 	if err != nil {
 		return err
 	}
@@ -85,6 +90,7 @@ func serve(ctx context.Context, opts *options, stdout, stderr io.Writer) (err er
 	if err != nil {
 		return err
 	}
-	cfg.Logger.Info("serving commands", "id", int32(cfg.ID), "control", b.ControlAddress(), "data", data.addr(), "node", cfg.NodeUUID)
+	metrics.serve(b)
+	cfg.Logger.Info("serving commands", "id", int32(cfg.ID), "control", b.ControlAddress(), "data", data.addr(), "metrics", metrics.addr(), "node", cfg.NodeUUID)
 	return b.Wait()
 }

@@ -7,9 +7,12 @@ import (
 	"encoding/json"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -47,6 +50,7 @@ func TestBadUsage(t *testing.T) {
 		"--id 1 --daemons d:1 --session-ttl 61s":                        "--session-ttl is 1m1s, want 4s to 1m0s",
 		"--id 1 --daemons d:1 --listen nonsense":                        "--listen: \"nonsense\" is no address",
 		"--id 1 --daemons d:1 --data-listen x":                          "--data-listen: \"x\" is no address",
+		"--id 1 --daemons d:1 --metrics-listen x":                       "--metrics-listen: \"x\" is no address",
 		"--id 1 --daemons d:1 --advertise h:0":                          "--advertise: \"h:0\" is no address",
 		"--id 1 --daemons d:1 --data-advertise h":                       "--data-advertise: \"h\" is no address",
 		"--id 1 --daemons d:1 --rack \xff":                              "--rack \"\\xff\" is not UTF-8",
@@ -64,9 +68,10 @@ func TestBadUsage(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{ // what only the system can tell
-		"--id 1 --daemons d:1 --log /nowhere/x":          "open log of commands",
-		"--id 1 --daemons d:1 --listen 192.0.2.1:1":      "listen for commands",
-		"--id 1 --daemons d:1 --data-listen 192.0.2.1:1": "listen for data",
+		"--id 1 --daemons d:1 --log /nowhere/x":             "open log of commands",
+		"--id 1 --daemons d:1 --listen 192.0.2.1:1":         "listen for commands",
+		"--id 1 --daemons d:1 --data-listen 192.0.2.1:1":    "listen for data",
+		"--id 1 --daemons d:1 --metrics-listen 192.0.2.1:1": "listen for metrics",
 	} {
 		var stderr bytes.Buffer
 		if code := run(t.Context(), strings.Fields(args), io.Discard, &stderr); code != 1 || !strings.Contains(stderr.String(), want) {
@@ -147,8 +152,9 @@ func TestRun(t *testing.T) {
 
 	out, stdout := io.Pipe()
 	ended := make(chan int, 1)
-	args := strings.Fields("--id 1 --daemons " + l.Addr().String() + " --delay a/0=1ms --hang a/1 --fail a/2")
-	go func() { ended <- run(ctx, args, stdout, io.Discard) }()
+	args := strings.Fields("--id 1 --daemons " + l.Addr().String() + " --delay a/0=1ms --hang a/1 --fail a/2 --metrics-listen 127.0.0.1:0")
+	var stderr buffer
+	go func() { ended <- run(ctx, args, stdout, &stderr) }()
 
 	conn, err := grpc.NewClient(<-d.control, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -227,11 +233,69 @@ func TestRun(t *testing.T) {
 	if results[0] != pb.PartitionResult_PARTITION_RESULT_APPLIED || results[2] != pb.PartitionResult_PARTITION_RESULT_FAILED {
 		t.Errorf("results %v", results)
 	}
+	wantsMetrics(t, stderr.String())
 	cancel()
 	if code := <-ended; code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 	<-d.unregistered
+}
+
+// buffer is what a broker logs.
+type buffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// wantsMetrics scrapes the broker of TestRun, which has logged where, after a
+// request of a client.
+func wantsMetrics(t *testing.T, log string) {
+	t.Helper()
+	at := regexp.MustCompile(` data=(\S+) metrics=(\S+) `).FindStringSubmatch(log)
+	if at == nil {
+		t.Fatalf("no addresses in %s", log)
+	}
+	conn, err := net.Dial("tcp", at[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("\x00\x00\x00\x05hello")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(conn, make([]byte, 9)); err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Get("http://" + at[2] + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"registered 1", "epoch 10", "controller_epoch 3", "leaders 3", "streams 1", "messages_total 1", "message_bytes_total 5",
+		`commands_refused_total{reason="stale_controller_epoch"} 1`, `decisions_total{decision="admitted"} 3`, `handler_failures_total{kind="other"} 1`,
+	} {
+		if !strings.Contains(string(body), "\ncontrollerd_broker_"+want+"\n") {
+			t.Errorf("the metrics do not say %q:\n%s", want, body)
+		}
+	}
 }
 
 func equal(a, b line) bool {

@@ -33,6 +33,7 @@ type options struct {
 	faults        faults
 	data          dataConfig
 	dataAdvertise string
+	metricsListen string
 }
 
 func parse(args []string, stderr io.Writer) (*options, error) {
@@ -61,6 +62,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.IntVar(&o.data.handlers, "data-handlers", 8, "how many requests of clients are handled at a time")
 	fs.IntVar(&o.data.queue, "data-queue", 500, "how many more may wait for that")
 	fs.DurationVar(&o.data.delay, "data-delay", 0, "how long each of them takes")
+	fs.StringVar(&o.metricsListen, "metrics-listen", "", "`address` to serve /metrics on, for Prometheus (default: none)")
 	fs.Func("delay", "`topic/partition=duration` by which a new leader epoch is applied late (repeatable)", o.faults.addDelay)
 	fs.Func("hang", "`topic/partition` that is applied only when something newer cancels it (repeatable)", mark(o.faults.hang))
 	fs.Func("fail", "`topic/partition` that always fails (repeatable)", mark(o.faults.fail))
@@ -103,7 +105,11 @@ func (o *options) check() []error {
 			faults = append(faults, fmt.Errorf(format, args...))
 		}
 	}
-	for flag, address := range map[string]string{"listen": o.broker.ControlListen, "data-listen": o.data.listen} {
+	listen := map[string]string{"listen": o.broker.ControlListen, "data-listen": o.data.listen}
+	if o.metricsListen != "" {
+		listen["metrics-listen"] = o.metricsListen
+	}
+	for flag, address := range listen {
 		_, port, err := net.SplitHostPort(address)
 		_, bad := strconv.ParseUint(port, 10, 16)
 		fault(err != nil || bad != nil, "--%s: %q is no address, want host:port", flag, address)

@@ -33,6 +33,7 @@ var table = []row{
 	{dir: "controller", floor: 4, purity: exceptRun},
 	{dir: "election", floor: 3, purity: exceptRun},
 	{dir: "rpc", floor: 3, purity: exceptRun},
+	{dir: "broker/brokermetrics", floor: 4},
 	{dir: "broker", floor: 3, purity: exceptRun},
 	{dir: "store/etcdstore", floor: 3, etcd: true},
 	{dir: "store/memstore", floor: 3, purity: exceptRun},

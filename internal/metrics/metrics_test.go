@@ -2,13 +2,11 @@ package metrics
 
 import (
 	"context"
-	"flag"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -21,11 +19,10 @@ import (
 	"github.com/controllerd/controllerd/cluster"
 	"github.com/controllerd/controllerd/controller"
 	"github.com/controllerd/controllerd/election"
+	"github.com/controllerd/controllerd/internal/prom/promtest"
 	"github.com/controllerd/controllerd/rpc"
 	"github.com/controllerd/controllerd/store"
 )
-
-var update = flag.Bool("update", false, "write docs/METRICS.md anew")
 
 // still is a daemon that shows what a test says.
 type still struct {
@@ -269,26 +266,7 @@ func (failing) Renew(context.Context, store.LeaseID) (time.Duration, error) {
 }
 func (failing) Revoke(context.Context, store.LeaseID) error { return nil }
 
-// TestDocs: docs/METRICS.md has the table as it is. -update writes it.
-func TestDocs(t *testing.T) {
-	const path, begin, end = "../../docs/METRICS.md", "<!-- table of daemons -->\n", "<!-- end -->\n"
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	head, rest, ok1 := strings.Cut(string(data), begin)
-	have, tail, ok2 := strings.Cut(rest, end)
-	switch {
-	case !ok1 || !ok2:
-		t.Fatalf("%s has not the marks of its table", path)
-	case *update:
-		if err := os.WriteFile(path, []byte(head+begin+Table()+end+tail), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	case have != Table():
-		t.Errorf("%s is stale: go test ./internal/metrics -update", path)
-	}
-}
+func TestDocs(t *testing.T) { promtest.Docs(t, "../../docs/METRICS.md", "daemons", Table()) }
 
 func TestProfiles(t *testing.T) {
 	pages := Profiles()

@@ -1,0 +1,2 @@
+// Package promtest checks tables of metrics in tests.
+package promtest
