@@ -12,7 +12,8 @@ import (
 type owed struct {
 	pending map[cluster.PartitionID]sent // result not known
 	retries map[cluster.PartitionID]*retry
-	revs    revs // of the changes that those were sent for
+	tries   tries // of retries
+	revs    revs  // of the changes that those were sent for
 }
 
 // sent is a state on its way.

@@ -285,6 +285,74 @@ func TestPushRetriesInChunks(t *testing.T) {
 	}
 }
 
+// Very many replicas that are tried again, as failed or as offline ones, go in
+// commands and steps that are short, and hold up no change.
+func TestRetriesHoldUpNoChange(t *testing.T) {
+	const n = (window + 1) * maxStates
+	many := make([]cluster.Partition, n)
+	for i := range many {
+		many[i] = hostedBy(1)
+	}
+	for what, failure := range map[string]pb.PartitionResult{
+		"failed": pb.PartitionResult_PARTITION_RESULT_FAILED, "offline": pb.PartitionResult_PARTITION_RESULT_STORAGE_ERROR,
+	} {
+		t.Run(what, func(t *testing.T) {
+			h := newHub(t)
+			h.broker(1, scope(pb.MetadataScope_METADATA_SCOPE_NONE))
+			h.topic("b", hostedBy(1))
+			h.topic("a", many...)
+			h.begin(1)
+			h.step()
+			h.opens(1)
+			told := func(topic string) (told int) { // and answered
+				c := h.admits(1)
+				for _, ts := range c.GetLeaderAndIsr().GetTopics() {
+					if len(ts.GetPartitions()) > maxStates {
+						t.Fatalf("%d states in a command", len(ts.GetPartitions()))
+					}
+					if ts.GetTopic() == topic {
+						told = len(ts.GetPartitions())
+					}
+					for _, p := range ts.GetPartitions() {
+						if ts.GetTopic() == "a" {
+							h.result(1, "a", p.GetPartition(), p.GetLeaderEpoch(), failure)
+						}
+					}
+				}
+				return told
+			}
+			send := func() {
+				for h.step(); h.p.More(); h.step() {
+				}
+			}
+			all := func() (sum int) {
+				for send(); len(h.unacked[1]) > 0; send() {
+					sum += told("a")
+				}
+				return sum
+			}
+			if sum := all(); sum != n {
+				t.Fatalf("%d of %d told", sum, n)
+			}
+			h.now += MaxRetry
+			h.p.targets[1].ping, h.p.targets[1].pong = h.now, h.now
+			send()
+			if got := h.p.Wake(h.now); len(h.unacked[1]) < window/2 || got <= h.now {
+				t.Fatalf("%d commands are unanswered, wakes at %v, it is %v", len(h.unacked[1]), got, h.now)
+			}
+			before := len(h.unacked[1])
+			h.change("b", 0, elect(1))
+			send()
+			if got := len(h.unacked[1]); got != before+1 {
+				t.Errorf("the change waits for what is tried again: %d commands, then %d", before, got)
+			}
+			if sum := all(); sum != n {
+				t.Errorf("%d of %d tried again", sum, n)
+			}
+		})
+	}
+}
+
 // Results that arrive late do not undo what is known of a newer state.
 func TestPushLateResults(t *testing.T) {
 	h := connected(t, hostedBy(1))

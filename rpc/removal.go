@@ -162,7 +162,7 @@ func (b *burials) unbury(id cluster.TopicID) {
 // topics, what failed first, and returns what that took to build.
 func (p *Pusher) sendStops(now time.Duration, im *cluster.Image, t *target, out []PushAction) ([]PushAction, int) {
 	list := p.removals.of(t.id)
-	if t.unacked >= window || len(t.unsent) == 0 && t.burials.cursor == list.last {
+	if t.crowded() || len(t.unsent) == 0 && t.burials.cursor == list.last {
 		return out, 0
 	}
 	var topics []*pb.TopicStops

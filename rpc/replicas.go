@@ -12,9 +12,9 @@ import (
 // replicas is what one incarnation of a broker has said of its own replicas. It
 // outlives a stream, and the next hello replaces it.
 type replicas struct {
-	offline map[cluster.PartitionID]*retry // their storage has failed; each is tried again now and then
-	due     time.Duration                  // none of them is tried before
-	strays  map[cluster.PartitionID]fencing.HeldReplica
+	offline      map[cluster.PartitionID]*retry // their storage has failed; each is tried again now and then
+	triesOffline tries
+	strays       map[cluster.PartitionID]fencing.HeldReplica
 }
 
 // Offline reports whether the storage of a replica has failed, as that
@@ -69,12 +69,10 @@ func (p *Pusher) wentOffline(t *target, id cluster.PartitionID, le cluster.Leade
 		p.Stats.WentOffline++
 		p.offlineChanged = append(p.offlineChanged, id)
 	}
-	if len(t.offline) == 0 {
-		t.due = again
-	}
 	t.settle(id)
-	t.offline[id] = &retry{at: again, epoch: le, message: message}
-	t.due = min(t.due, again)
+	r := &retry{epoch: le, message: message}
+	t.offline[id] = r
+	t.triesOffline.set(id, r, again)
 }
 
 func (p *Pusher) cameBack(t *target, id cluster.PartitionID) {
@@ -129,39 +127,14 @@ func (p *Pusher) reported(now time.Duration, t *target, r *pb.ReplicaReport) {
 			p.wentOffline(t, x.Partition, x.LeaderEpoch, storageFailed, now)
 		}
 		r := t.offline[x.Partition]
-		r.at, r.restored, t.due = now, true, now
+		r.restored = true
+		t.triesOffline.set(x.Partition, r, now)
 	}
 	p.Stats.Strays += int64(len(fencing.HeldReplicas(r.GetStrays())))
 	t.addStrays(r.GetStrays())
 	for _, x := range fencing.HeldReplicas(r.GetFormerStrays()) {
 		delete(t.strays, x.Partition)
 	}
-}
-
-// offlineDue are the offline replicas to be tried again. Those that the broker
-// does not host any more are forgotten.
-func (p *Pusher) offlineDue(now time.Duration, im *cluster.Image, t *target) []state {
-	if len(t.offline) == 0 || now < t.due {
-		return nil
-	}
-	var due []state
-	t.due = now + MaxRetry
-	for id, r := range t.offline {
-		_, sent := t.pending[id]
-		part := im.Partition(id)
-		switch {
-		case sent:
-			r.at = max(r.at, now+MaxRetry) // the result decides
-		case r.at > now:
-		case part == nil || !slices.Contains(part.Replicas, t.id):
-			p.cameBack(t, id)
-			continue
-		default:
-			due = append(due, state{topic: im.TopicByID(id.Topic), id: id, p: part})
-		}
-		t.due = min(t.due, r.at)
-	}
-	return due
 }
 
 // syncedTopics are the ids of the topics of which everything was read: one

@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	"github.com/controllerd/controllerd/cluster"
@@ -136,8 +135,13 @@ func (p *Pusher) failed(now time.Duration, t *target, id cluster.PartitionID, o 
 	} else {
 		r.wait = min(2*r.wait, MaxRetry)
 	}
-	r.at, r.epoch, r.message = now+r.wait, le, message
+	r.epoch, r.message = le, message
+	t.tries.set(id, r, now+r.wait)
 }
+
+// crowded reports whether so many commands are unanswered that there is room for
+// a chunk of changes only: what is tried again or deleted does not hold them up.
+func (t *target) crowded() bool { return t.unacked+3 > window }
 
 func (t *target) wake(now time.Duration) time.Duration {
 	next := now + PingInterval
@@ -145,20 +149,12 @@ func (t *target) wake(now time.Duration) time.Duration {
 		next = min(t.ping+PingInterval, t.pong+PingTimeout)
 	}
 	if t.notBefore > now {
-		next = min(next, t.notBefore)
+		return min(next, t.notBefore)
 	}
-	if t.unacked >= window {
+	if t.phase != open || t.crowded() {
 		return next // an answer has to come first
 	}
-	for id, r := range t.retries {
-		if _, sent := t.pending[id]; !sent {
-			next = min(next, max(r.at, now))
-		}
-	}
-	if len(t.offline) > 0 && t.phase == open {
-		next = min(next, max(t.due, now))
-	}
-	return t.stopAt(now, next)
+	return max(now, t.stopAt(now, t.tries.soonest(t.triesOffline.soonest(next))))
 }
 
 // stepTarget opens the broker's stream and sends what is due on it. It returns
@@ -201,9 +197,8 @@ func (p *Pusher) sendDue(now time.Duration, im *cluster.Image, t *target, out []
 		out = p.sendMetadata(im, t, p.liveMetadata(im), nil, out)
 	}
 	out, n := p.sendStops(now, im, t, out)
-	if t.unacked < window {
-		out = p.sendRetries(now, im, t, out)
-	}
+	out, again := p.sendRetries(now, im, t, out)
+	n += again
 	if t.cursor == p.changes.last {
 		if t.fullSince != 0 {
 			out = p.finishSync(im, t, out)
@@ -237,50 +232,19 @@ func (p *Pusher) sendDue(now time.Duration, im *cluster.Image, t *target, out []
 	return p.sendMetadata(im, t, m, behind, out), n
 }
 
-// sendRetries sends one command with partitions to be tried again.
-func (p *Pusher) sendRetries(now time.Duration, im *cluster.Image, t *target, out []PushAction) []PushAction {
-	due := t.retriesDue(now, im)
-	due = firstOf(append(due, p.offlineDue(now, im, t)...))
-	for _, s := range due {
-		if r := t.offline[s.id]; r != nil {
-			r.at, r.restored = now+MaxRetry, false
-		}
+// sendRetries sends one command with replicas to be tried again, and returns how
+// many they are.
+func (p *Pusher) sendRetries(now time.Duration, im *cluster.Image, t *target, out []PushAction) ([]PushAction, int) {
+	if t.crowded() {
+		return out, 0
 	}
-	if len(due) == 0 {
-		return out
+	var b batch
+	b.again(now, im, t, &t.tries, t.retries, t.settle)
+	b.again(now, im, t, &t.triesOffline, t.offline, func(id cluster.PartitionID) { p.cameBack(t, id) })
+	if len(b.states) == 0 {
+		return out, 0
 	}
-	return p.sendHosted(im, t, p.build(due), nil, out)
-}
-
-// retriesDue are the partitions to be tried again.
-func (t *target) retriesDue(now time.Duration, im *cluster.Image) []state {
-	var due []state
-	for id, r := range t.retries {
-		if r.at > now {
-			continue
-		}
-		part := im.Partition(id)
-		if part == nil || !slices.Contains(part.Replicas, t.id) {
-			t.settle(id)
-			continue
-		}
-		if _, sent := t.pending[id]; !sent {
-			due = append(due, state{topic: im.TopicByID(id.Topic), id: id, p: part})
-		}
-	}
-	return due
-}
-
-// firstOf are states in order, up to the size of one command.
-func firstOf(due []state) []state {
-	slices.SortFunc(due, byTopic)
-	size := 0
-	for i, s := range due {
-		if size += estimate(s.topic, s.p); size > maxChunk && i > 0 {
-			return due[:i]
-		}
-	}
-	return due
+	return p.sendHosted(im, t, p.build(b.states), nil, out), len(b.states)
 }
 
 // sendHosted sends the LeaderAndIsr of those states that the broker hosts.
