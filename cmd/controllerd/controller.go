@@ -65,10 +65,11 @@ func newControllerHistory(c *client) *cobra.Command {
 	var limit int32
 	cmd := &cobra.Command{
 		Use:   "history",
-		Short: "List the terms, the newest first, and why each ended",
-		Long: `List the terms, the newest first, and why each ended. The cause is "current" for
-the term that runs, and "lost" if nobody wrote one: the lease expired, or the key
-was deleted by hand.`,
+		Short: "List the terms, the newest first, why each ended and who followed",
+		Long: `List the terms, the newest first, why each ended and who followed. The cause is
+"current" for the term that runs, and "lost" if nobody wrote one: the lease expired,
+or the key was deleted by hand. When such a term ended nobody knows: it lasted for
+less than until the next one began. Times are by the clocks of the controllers.`,
 		Example: `  controllerd controller history
   controllerd controller history --limit 1000 -o json | jq '[.terms[].cause] | group_by(.) | map({(.[0]): length}) | add'`,
 		Args: noArgs,

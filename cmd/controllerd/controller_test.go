@@ -153,7 +153,7 @@ func TestControllerHistory(t *testing.T) {
 		w.await(d, second.ID+" follows", func(v rpc.View) bool { return v.Image.Epoch == 2 && v.Image.Controller != nil })
 	}
 	duration := `[0-9.smh]+`
-	resigned := `1 ` + first.ID + ` ` + timePattern + ` ` + timePattern + ` ` + duration + ` resigned - patching the host`
+	resigned := `1 ` + first.ID + ` ` + timePattern + ` ` + timePattern + ` ` + duration + ` resigned ` + second.ID + ` patching the host`
 	head := "EPOCH CONTROLLER BEGAN ENDED DURATION CAUSE SUCCESSOR REASON"
 	wantLines(t, w.cli("controller", "history").want(t, exitOK).lines(), head,
 		`2 `+second.ID+` `+timePattern+` - `+duration+` current - -`, resigned)
@@ -161,7 +161,7 @@ func TestControllerHistory(t *testing.T) {
 	second.Kill()
 	w.daemons = w.daemons[:0:0]
 	w.daemons = append(w.daemons, first)
-	lost := `2 ` + second.ID + ` ` + timePattern + ` - - lost - -`
+	lost := `2 ` + second.ID + ` ` + timePattern + ` - <` + duration + ` lost ` + first.ID + ` -`
 	w.await(first, second.ID+" is lost", func(v rpc.View) bool { return v.Image.Controller == nil || v.Image.Epoch == 3 })
 	w.await(first, first.ID+" follows", func(v rpc.View) bool { return v.Image.Epoch == 3 && v.Active })
 	wantLines(t, w.cli("controller", "history", "--limit", "2").want(t, exitOK).lines(), head,
@@ -169,7 +169,8 @@ func TestControllerHistory(t *testing.T) {
 
 	v := decode[historyView](t, w.cli("controller", "history", "-o", "json"))
 	if len(v.Terms) != 3 || v.Terms[0].Cause != "current" || v.Terms[0].DurationMS == nil || v.Terms[1].Cause != "lost" ||
-		v.Terms[1].DurationMS != nil || v.Terms[2].Cause != "resigned" || v.Terms[2].Reason != "patching the host" || *v.Terms[2].DurationMS < 0 {
+		v.Terms[1].DurationMS != nil || *v.Terms[1].DurationAtMostMS < 0 || v.Terms[1].VacantMS != nil || v.Terms[1].FollowedBy != first.ID ||
+		v.Terms[2].Cause != "resigned" || v.Terms[2].Reason != "patching the host" || *v.Terms[2].DurationMS < 0 || *v.Terms[2].VacantMS < 0 || v.Terms[2].Successor != "" {
 		t.Errorf("%+v", v)
 	}
 	if got := w.cli("controller", "resign").want(t, exitOK).stdout; got != "the controller of epoch 3 has resigned\n" {
@@ -252,6 +253,31 @@ func TestTermOf(t *testing.T) {
 	}
 }
 
+// TestTermFollow: what is known of a term by the one after it.
+func TestTermFollow(t *testing.T) {
+	for _, tt := range []struct {
+		began, ended, next int64
+		vacant, atMost     string
+		successor, shown   string
+	}{
+		{began: 1000, ended: 2000, next: 2500, vacant: "500ms", atMost: "1.5s", shown: "b"},
+		{began: 1000, next: 2500, atMost: "1.5s", successor: "b", shown: "b"},
+		{began: 3000, ended: 4000, next: 2500, vacant: "0s", atMost: "0s", successor: "c", shown: "b, not c"},
+		{ended: 4000, next: 5000, vacant: "1s", shown: "b"},
+		{began: 1000, ended: 2000, shown: "b"},
+	} {
+		r := &pb.TermRecord{BeganMs: tt.began, EndedMs: tt.ended, Successor: tt.successor}
+		v := termOf(r, false, 0)
+		v.follow(r, &pb.TermRecord{Controller: "b", BeganMs: tt.next})
+		if duration(v.VacantMS) != tt.vacant || duration(v.DurationAtMostMS) != tt.atMost || successorOf(v) != tt.shown {
+			t.Errorf("%+v: %+v, successor %s", tt, v, successorOf(v))
+		}
+	}
+	if got := successorOf(termView{Successor: "c"}); got != "c" {
+		t.Errorf("who is waited for is %q", got)
+	}
+}
+
 // TestHistoryOfStrangers: a history that others wrote is shown, and breaks
 // neither lines nor the terminal.
 func TestHistoryOfStrangers(t *testing.T) {
@@ -270,5 +296,5 @@ func TestHistoryOfStrangers(t *testing.T) {
 	}
 	w.await(w.daemons[0], "the term", func(v rpc.View) bool { return v.Image.Terms[1].Record.GetSuccessor() == "z" })
 	r := w.cli("controller", "history", "--no-headers").want(t, exitOK)
-	wantLines(t, r.lines()[1:], `1 x\\ty 2100-01-01T00:00:00.000Z - - 99 z a\\nb \\x1b\[31mred`)
+	wantLines(t, r.lines()[1:], `1 x\\ty 2100-01-01T00:00:00.000Z - - 99 a, not z a\\nb \\x1b\[31mred`)
 }

@@ -39,8 +39,8 @@ func TestServeEmbedded(t *testing.T) {
 	a = start(t, args...)
 	a.says(`msg=active controller=a epoch=3`)
 	r := cli("controller", "history", "--no-headers", "--server", a.address()).want(t, exitOK)
-	wantLines(t, r.lines(), `3 a `+timePattern+` - \S+ current - -`, `2 a `+timePattern+` .* lost - -`,
-		`1 a `+timePattern+` `+timePattern+` \S+ shutdown - the daemon was told to stop`)
+	wantLines(t, r.lines(), `3 a `+timePattern+` - \S+ current - -`, `2 a `+timePattern+` .* lost a -`,
+		`1 a `+timePattern+` `+timePattern+` \S+ shutdown a the daemon was told to stop`)
 	endpoint = "--etcd-endpoints=" + a.says(`msg="etcd member started" .* clients=(\S+)`)
 	cli("debug", "dump", "nodes/7", "--cluster", "test", endpoint).want(t, exitOK)
 	a.stops(syscall.SIGTERM)

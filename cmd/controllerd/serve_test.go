@@ -179,7 +179,7 @@ func TestServeStopsInOrder(t *testing.T) {
 	}
 	r := cli("controller", "history", "--no-headers", "--server", b.address()).want(t, exitOK)
 	wantLines(t, r.lines(), `2 b `+timePattern+` - \S+ current - -`,
-		`1 a `+timePattern+` `+timePattern+` \S+ shutdown - the daemon was told to stop`)
+		`1 a `+timePattern+` `+timePattern+` \S+ shutdown b the daemon was told to stop`)
 
 	b.stops(os.Interrupt)
 	s = seatOf(t, client)

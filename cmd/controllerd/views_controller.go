@@ -137,16 +137,38 @@ type termView struct {
 	Ended      string `json:"ended"`
 	Cause      string `json:"cause"`
 	Reason     string `json:"reason"`
-	Successor  string `json:"successor"`
+	Successor  string `json:"successor"`   // that it was handed over to
 	DurationMS *int64 `json:"duration_ms"` // null: not known
+	// The term after it, by the clocks of both controllers. Null: not known.
+	FollowedBy       string `json:"followed_by"`         // empty: not known, or nobody yet
+	VacantMS         *int64 `json:"vacant_ms"`           // from its end
+	DurationAtMostMS *int64 `json:"duration_at_most_ms"` // from its begin
 }
 
 func historyOf(resp *pb.ListTermsResponse, now *pb.DescribeControllerResponse, nowMs int64) *historyView {
 	v := &historyView{Terms: []termView{}, Revision: resp.GetRevision()}
-	for _, r := range resp.GetTerms() {
-		v.Terms = append(v.Terms, termOf(r, now.GetControllerId() != "" && now.GetEpoch() == r.GetEpoch(), nowMs))
+	for i, r := range resp.GetTerms() {
+		t := termOf(r, now.GetControllerId() != "" && now.GetEpoch() == r.GetEpoch(), nowMs)
+		if i > 0 {
+			t.follow(r, resp.GetTerms()[i-1])
+		}
+		v.Terms = append(v.Terms, t)
 	}
 	return v
+}
+
+// follow notes the term after it.
+func (t *termView) follow(r, next *pb.TermRecord) {
+	t.FollowedBy = next.GetController()
+	if next.GetBeganMs() == 0 {
+		return
+	}
+	if r.GetEndedMs() != 0 {
+		t.VacantMS = new(span(r.GetEndedMs(), next.GetBeganMs()))
+	}
+	if r.GetBeganMs() != 0 {
+		t.DurationAtMostMS = new(span(r.GetBeganMs(), next.GetBeganMs()))
+	}
 }
 
 // termOf shows a term. A term whose end nobody wrote down has ended at some
@@ -175,11 +197,24 @@ func termOf(r *pb.TermRecord, running bool, nowMs int64) termView {
 func (v *historyView) table() table {
 	t := table{head: []string{"EPOCH", "CONTROLLER", "BEGAN", "ENDED", "DURATION", "CAUSE", "SUCCESSOR", "REASON"}}
 	for _, r := range v.Terms {
-		t.rows = append(t.rows, []string{
-			str(r.Epoch), r.Controller, r.Began, r.Ended, duration(r.DurationMS), r.Cause, r.Successor, r.Reason,
-		})
+		lived := duration(r.DurationMS)
+		if most := duration(r.DurationAtMostMS); r.Cause == causeLost && most != "" {
+			lived = "<" + most
+		}
+		t.rows = append(t.rows, []string{str(r.Epoch), r.Controller, r.Began, r.Ended, lived, r.Cause, successorOf(r), r.Reason})
 	}
 	return t
+}
+
+// successorOf is who followed, and who should have.
+func successorOf(t termView) string {
+	switch {
+	case t.FollowedBy == "":
+		return t.Successor
+	case t.Successor == "" || t.Successor == t.FollowedBy:
+		return t.FollowedBy
+	}
+	return t.FollowedBy + ", not " + t.Successor
 }
 
 func duration(ms *int64) string {
