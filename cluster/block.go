@@ -26,6 +26,18 @@ type Block struct {
 	unknown    []byte      // fields of a newer version
 	// fields are those of a newer version in the records, by index; nil: none.
 	fields map[int32][]byte
+	// reasons are why somebody has asked for the last change of a record, by
+	// index; nil: nobody has said.
+	reasons map[int32]string
+}
+
+// Reason is why somebody has asked for the last change of a partition, empty if
+// nobody has said, or if it was a rule.
+func (b *Block) Reason(index int32) string {
+	if b == nil {
+		return ""
+	}
+	return b.reasons[index]
 }
 
 // Partition is the record of one partition, nil if the block has none.
@@ -50,13 +62,21 @@ func (b *Block) find(index int32) (int, bool) {
 	return slices.BinarySearchFunc(b.partitions, index, func(p Partition, x int32) int { return int(p.index) - int(x) })
 }
 
-// With is the block with some records put in or replaced. Fields of a newer
-// version stay in a record that is replaced. b may be nil: a block that does
-// not exist yet.
-func (b *Block) With(changes map[int32]*Partition) *Block {
+// With is the block with some records put in or replaced, for the reasons that
+// were given, if any. Fields of a newer version stay in a record that is
+// replaced. b may be nil: a block that does not exist yet.
+func (b *Block) With(changes map[int32]*Partition, reasons map[int32]string) *Block {
 	out := &Block{}
 	if b != nil {
 		*out = Block{ID: b.ID, unknown: b.unknown, fields: b.fields, partitions: slices.Clone(b.partitions)}
+		for index, reason := range b.reasons {
+			if changes[index] == nil {
+				out.explain(index, reason)
+			}
+		}
+	}
+	for index, reason := range reasons {
+		out.explain(index, reason)
 	}
 	for index, p := range changes {
 		i, ok := out.find(index)
@@ -67,6 +87,16 @@ func (b *Block) With(changes map[int32]*Partition) *Block {
 		out.partitions[i].index = index
 	}
 	return out
+}
+
+func (b *Block) explain(index int32, reason string) {
+	if reason == "" {
+		return
+	}
+	if b.reasons == nil {
+		b.reasons = map[int32]string{}
+	}
+	b.reasons[index] = reason
 }
 
 // Encode is the stored form of a record.

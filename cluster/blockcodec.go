@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -31,11 +32,13 @@ const (
 	fieldCause           = 12
 	fieldChangedMs       = 13
 	fieldDecided         = 14
+	fieldReason          = 15
 )
 
 var (
 	errNoRecords   = errors.New("decode block: no records")
 	errFieldNumber = errors.New("invalid field number")
+	errNotUTF8     = errors.New("a reason that is not UTF-8")
 )
 
 // Encode is the block's value: what a deterministic Marshal of the message is.
@@ -44,7 +47,11 @@ func (b *Block) Encode() []byte {
 	var record []byte
 	for i := range b.partitions {
 		p := &b.partitions[i]
-		record = append(p.appendTo(record[:0]), b.fields[p.index]...)
+		record = p.appendTo(record[:0])
+		if reason := b.reasons[p.index]; reason != "" {
+			record = protowire.AppendString(protowire.AppendTag(record, fieldReason, protowire.BytesType), reason)
+		}
+		record = append(record, b.fields[p.index]...)
 		out = protowire.AppendTag(out, fieldPartitions, protowire.BytesType)
 		out = protowire.AppendBytes(out, record)
 	}
@@ -99,7 +106,7 @@ func decodeBlock(id BlockID, kv store.KV) (*Block, error) {
 		return nil, errNoRecords
 	}
 	b := &Block{ID: id, ModRev: kv.ModRev, partitions: make([]Partition, 0, n)}
-	d := decoder{block: b}
+	d := decoder{block: b, utf8: true}
 	for value := kv.Value; len(value) > 0; {
 		num, typ, size := protowire.ConsumeField(value)
 		if num == fieldPartitions && typ == protowire.BytesType {
@@ -148,6 +155,9 @@ type decoder struct {
 	ids   []BrokerID // what is left of an array that the records share
 	lists [fieldISR + 1][]BrokerID
 	extra []byte
+
+	reason []byte
+	utf8   bool // all reasons were
 }
 
 // record reads the next record.
@@ -158,7 +168,7 @@ func (d *decoder) record(value []byte) error {
 	for i := range d.lists {
 		d.lists[i] = d.lists[i][:0]
 	}
-	d.extra = nil
+	d.extra, d.reason = nil, nil
 	for len(value) > 0 {
 		num, typ, tag := consumeTag(value)
 		switch {
@@ -176,6 +186,9 @@ func (d *decoder) record(value []byte) error {
 		}
 		value = value[tag+size:]
 	}
+	if !d.utf8 {
+		return errNotUTF8
+	}
 	if n := len(b.partitions); p.index < 0 || n > 1 && b.partitions[n-2].index >= p.index {
 		return fmt.Errorf("partition %d out of order", p.index)
 	}
@@ -185,6 +198,7 @@ func (d *decoder) record(value []byte) error {
 		}
 		b.fields[p.index] = d.extra
 	}
+	b.explain(p.index, string(d.reason))
 	d.keepLists(p)
 	if err := p.check(); err != nil {
 		return fmt.Errorf("partition %d: %w", p.index, err)
@@ -234,6 +248,10 @@ func (d *decoder) field(p *Partition, num protowire.Number, typ protowire.Type, 
 			packed = packed[m:]
 		}
 		return n, true
+	case typ == protowire.BytesType && num == fieldReason:
+		d.reason, size = protowire.ConsumeBytes(value)
+		d.utf8 = d.utf8 && utf8.Valid(d.reason)
+		return size, true
 	case typ == protowire.VarintType && num <= fieldDecided:
 		v, n := consumeVarint(value)
 		if list {

@@ -46,7 +46,7 @@ func FuzzDecodeBlock(f *testing.F) {
 		}
 		for _, r := range m.GetPartitions() {
 			p := b.Partition(r.GetPartition())
-			if p.ChangedMs != r.GetChangedMs() || p.Cause != r.GetCause() || !p.equal(recordOf(r)) {
+			if p.ChangedMs != r.GetChangedMs() || p.Cause != r.GetCause() || b.Reason(r.GetPartition()) != r.GetReason() || !p.equal(recordOf(r)) {
 				t.Fatalf("%v is read as %v", r, p)
 			}
 		}

@@ -119,7 +119,7 @@ func (h *history) block(id BlockID) []byte {
 		}
 	}
 	var none *Block
-	return none.With(records).Encode()
+	return none.With(records, nil).Encode()
 }
 
 // dump is all that an image shows, in a fixed order.

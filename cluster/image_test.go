@@ -461,7 +461,7 @@ func TestUnknownFields(t *testing.T) {
 	}
 	changed := block.Partition(1).Clone()
 	changed.LeaderEpoch = 8
-	f.raw(key, block.With(map[int32]*Partition{1: &changed, 2: {Replicas: []BrokerID{1}, ISR: []BrokerID{1}, Leader: 1}}).Encode())
+	f.raw(key, block.With(map[int32]*Partition{1: &changed, 2: {Replicas: []BrokerID{1}, ISR: []BrokerID{1}, Leader: 1}}, nil).Encode())
 
 	var got pb.PartitionBlock
 	if err := proto.Unmarshal(f.kvs[key].Value, &got); err != nil {
@@ -485,7 +485,7 @@ func TestWithLeavesTheOld(t *testing.T) {
 	block := f.im.Block(BlockID{topicID1, 0})
 	before := block.Encode()
 	p := &Partition{Replicas: []BrokerID{5}, ISR: []BrokerID{5}, Leader: 5}
-	next := block.With(map[int32]*Partition{1: p}).With(map[int32]*Partition{0: p, 2: p})
+	next := block.With(map[int32]*Partition{1: p}, nil).With(map[int32]*Partition{0: p, 2: p}, nil)
 	if !slices.Equal(block.Encode(), before) {
 		t.Error("the old block changed")
 	}
@@ -509,7 +509,7 @@ func TestPartitionChanged(t *testing.T) {
 		}
 		f := newFixture()
 		write := func(p Partition) []Event {
-			return f.raw(testKeys.Block(BlockID{topicID1, 0}), (*Block)(nil).With(map[int32]*Partition{0: &p}).Encode())
+			return f.raw(testKeys.Block(BlockID{topicID1, 0}), (*Block)(nil).With(map[int32]*Partition{0: &p}, nil).Encode())
 		}
 		f.set(testKeys.Topic("t"), topicRecord(1, 1))
 		write(base)

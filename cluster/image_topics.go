@@ -26,6 +26,16 @@ func (im *Image) Partition(id PartitionID) *Partition {
 	return t.blocks[id.Index/t.topic.BlockSize()].Partition(id.Index)
 }
 
+// Reason is why somebody has asked for the last change of a partition, empty if
+// nobody has said, or if it was a rule.
+func (im *Image) Reason(id PartitionID) string {
+	t := im.byID[id.Topic]
+	if t == nil || t.topic == nil {
+		return ""
+	}
+	return t.blocks[id.Index/t.topic.BlockSize()].Reason(id.Index)
+}
+
 // Block is a block of a topic, visible or not, nil if it is missing or
 // unreadable.
 func (im *Image) Block(id BlockID) *Block {

@@ -44,6 +44,11 @@ const (
 	IneligibleReplica Reason = "INELIGIBLE_REPLICA"
 	// ElectionNotNeeded: the wanted leader leads already.
 	ElectionNotNeeded Reason = "ELECTION_NOT_NEEDED"
+	// PreferredLeaderNotAvailable: the first replica is not online or not in the
+	// ISR.
+	PreferredLeaderNotAvailable Reason = "PREFERRED_LEADER_NOT_AVAILABLE"
+	// EligibleLeadersNotAvailable: no replica that may lead is online.
+	EligibleLeadersNotAvailable Reason = "ELIGIBLE_LEADERS_NOT_AVAILABLE"
 	// NewLeaderElected: the change is done, and took the leadership from the
 	// caller.
 	NewLeaderElected Reason = "NEW_LEADER_ELECTED"
@@ -98,10 +103,14 @@ var reasonCodes = map[Reason]codes.Code{
 	InconsistentClusterID:       codes.FailedPrecondition,
 	KafkaStorageError:           codes.Internal,
 
-	InvalidUpdateVersion:  codes.Aborted,
-	IneligibleReplica:     codes.FailedPrecondition,
-	ElectionNotNeeded:     codes.FailedPrecondition,
-	NewLeaderElected:      codes.Aborted,
+	InvalidUpdateVersion: codes.Aborted,
+	IneligibleReplica:    codes.FailedPrecondition,
+	ElectionNotNeeded:    codes.FailedPrecondition,
+	NewLeaderElected:     codes.Aborted,
+
+	PreferredLeaderNotAvailable: codes.FailedPrecondition,
+	EligibleLeadersNotAvailable: codes.FailedPrecondition,
+
 	OperationNotAttempted: codes.Aborted,
 
 	TopicAlreadyExists:       codes.AlreadyExists,

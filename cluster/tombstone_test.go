@@ -80,7 +80,7 @@ func TestHiddenAndMissingBlocks(t *testing.T) {
 	im := NewImage(KeysOf("c"))
 	counted, unknown := TopicID{1}, TopicID{2}
 	block := func(first int32) []byte {
-		return (*Block)(nil).With(map[int32]*Partition{first: {Replicas: []BrokerID{1}, ISR: []BrokerID{1}, Leader: 1}}).Encode()
+		return (*Block)(nil).With(map[int32]*Partition{first: {Replicas: []BrokerID{1}, ISR: []BrokerID{1}, Leader: 1}}, nil).Encode()
 	}
 	put := func(key string, value []byte) {
 		im.Apply(store.Batch{Rev: im.Rev + 1, Changes: []store.Change{{KV: store.KV{Key: key, Value: value, CreateRev: im.Rev + 1, ModRev: im.Rev + 1}}}})

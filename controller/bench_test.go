@@ -424,5 +424,5 @@ func (b *bench) edit(name string, index int32, fn func(*cluster.Partition)) {
 	p := b.l.Image().Partition(id).Clone()
 	fn(&p)
 	block := cluster.BlockOf(id, b.l.Image().Topics[name].BlockSize())
-	b.hand(store.Put(keys.Block(block), b.l.Image().Block(block).With(map[int32]*cluster.Partition{index: &p}).Encode()))
+	b.hand(store.Put(keys.Block(block), b.l.Image().Block(block).With(map[int32]*cluster.Partition{index: &p}, nil).Encode()))
 }

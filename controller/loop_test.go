@@ -502,7 +502,7 @@ func TestOutbid(t *testing.T) {
 		"in a record": func(b *bench) store.Op {
 			p := b.l.Image().Partition(b.partition("a", 0)).Clone()
 			p.ControllerEpoch = 50
-			block := (*cluster.Block)(nil).With(map[int32]*cluster.Partition{0: &p})
+			block := (*cluster.Block)(nil).With(map[int32]*cluster.Partition{0: &p}, nil)
 			return store.Put(keys.Block(cluster.BlockID{Topic: b.partition("a", 0).Topic}), block.Encode())
 		},
 	} {
@@ -536,7 +536,7 @@ func TestRecordFromTheFuture(t *testing.T) {
 	b.created("a", 1, 16)
 	p := b.l.Image().Partition(b.partition("a", 0)).Clone()
 	p.Decided = 1 << 40
-	block := (*cluster.Block)(nil).With(map[int32]*cluster.Partition{0: &p})
+	block := (*cluster.Block)(nil).With(map[int32]*cluster.Partition{0: &p}, nil)
 	b.hand(store.Put(keys.Block(cluster.BlockID{Topic: b.partition("a", 0).Topic}), block.Encode()), store.Delete(keys.Broker(p.Leader)))
 	b.run()
 	now := b.l.Image().Partition(b.partition("a", 0))

@@ -340,6 +340,9 @@ func (l *Loop) finishPlan(now time.Duration, out []Action) []Action {
 			out = append(out, Answer{a.id, rpc.Answer{Err: refusedError(failure)}})
 		case failure != nil || !proven:
 			a.creation = nil // what it has made is known by the request id, or swept
+			if a.elections != nil {
+				a.elections = a.elections.before
+			}
 			again = append(again, a)
 		default:
 			answer, decided := p.answers[a.id]
@@ -352,6 +355,8 @@ func (l *Loop) finishPlan(now time.Duration, out []Action) []Action {
 			case *pb.CreateTopicsResponse:
 				r.Revision = shown
 			case *pb.DeleteTopicsResponse:
+				r.Revision = shown
+			case *pb.ElectLeadersResponse:
 				r.Revision = shown
 			}
 			out = append(out, Answer{a.id, answer})

@@ -26,6 +26,8 @@ type asked struct {
 	deletes []*pb.DeleteTopicResult
 	// creation is how far a CreateTopics has come.
 	creation *creation
+	// elections is how far an ElectLeaders has come.
+	elections *elections
 	// refusal is decided already: the answer, once it is proven that the claim
 	// stands.
 	refusal error
@@ -50,6 +52,7 @@ type draft struct {
 
 type blockDraft struct {
 	changes map[int32]*cluster.Partition
+	reasons map[int32]string
 	owners  []int64
 }
 
@@ -147,11 +150,14 @@ func (d *draft) put(w statemachine.Write, owner int64) bool {
 	id := cluster.BlockOf(w.ID, topic.BlockSize())
 	b := d.blocks[id]
 	if b == nil {
-		b = &blockDraft{changes: map[int32]*cluster.Partition{}}
+		b = &blockDraft{changes: map[int32]*cluster.Partition{}, reasons: map[int32]string{}}
 		d.blocks[id] = b
 	}
 	p := w.New
 	b.changes[w.ID.Index] = &p
+	if w.Reason != "" {
+		b.reasons[w.ID.Index] = w.Reason
+	}
 	if owner != 0 {
 		b.owners = append(b.owners, owner)
 	}
@@ -189,7 +195,7 @@ func (d *draft) units() []unit {
 	for _, id := range order {
 		key := d.l.im.Keys.Block(id)
 		u := unit{
-			ops:    []store.Op{store.Put(key, d.l.im.Block(id).With(d.blocks[id].changes).Encode())},
+			ops:    []store.Op{store.Put(key, d.l.im.Block(id).With(d.blocks[id].changes, d.blocks[id].reasons).Encode())},
 			owners: d.blocks[id].owners,
 		}
 		if !d.l.cfg.TakenOut.BlockGuard.IsOpen() {
@@ -217,6 +223,8 @@ func (d *draft) decide(a *asked) bool {
 		return d.createTopics(a, r)
 	case rpc.DeleteTopics:
 		d.deleteTopics(a, r)
+	case rpc.ElectLeaders:
+		return d.electLeaders(a, r)
 	}
 	return true
 }

@@ -196,7 +196,7 @@ func (d *draft) blocksOf(owner int64, m *statemachine.NewTopic, parts []statemac
 		key := d.l.im.Keys.Block(cluster.BlockID{Topic: topic, Index: n})
 		units = append(units, unit{
 			conds:  []store.Cond{store.Missing(key)},
-			ops:    []store.Op{store.Put(key, (*cluster.Block)(nil).With(records).Encode())},
+			ops:    []store.Op{store.Put(key, (*cluster.Block)(nil).With(records, nil).Encode())},
 			owners: []int64{owner},
 		})
 	}

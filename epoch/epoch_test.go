@@ -188,7 +188,7 @@ func TestMintIsAboveEveryEpochSeen(t *testing.T) {
 	topic := cluster.TopicID{1}
 	block := (*cluster.Block)(nil).With(map[int32]*cluster.Partition{0: {
 		Replicas: []cluster.BrokerID{1}, ISR: []cluster.BrokerID{1}, Leader: 1, ControllerEpoch: 9,
-	}})
+	}}, nil)
 	cases := []struct {
 		name string
 		ops  []store.Op

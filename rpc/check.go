@@ -89,3 +89,50 @@ func checkCaller(id int32, epochs ...int64) error {
 	}
 	return nil
 }
+
+// maxElections bounds the partitions that one request names.
+const maxElections = 10_000
+
+// maxElectionReason bounds a reason that is stored with each partition that it is
+// given for, in bytes.
+const maxElectionReason = 128
+
+// checkElectLeaders reports what is wrong with a request by itself.
+func checkElectLeaders(r *pb.ElectLeadersRequest) error {
+	_, known := pb.ElectionType_name[int32(r.GetType())]
+	designated := r.GetType() == pb.ElectionType_ELECTION_TYPE_DESIGNATED
+	switch {
+	case !known || r.GetType() == pb.ElectionType_ELECTION_TYPE_UNSPECIFIED:
+		return bad("election type %d is unknown", r.GetType())
+	case r.GetAll() && len(r.GetTopics()) > 0:
+		return bad("the request names topics, and means all")
+	case !r.GetAll() && len(r.GetTopics()) == 0:
+		return bad("the request names no topic")
+	case designated && r.GetAll():
+		return bad("one broker cannot lead all partitions")
+	case r.GetLeader() < 0:
+		return bad("broker id %d is negative", r.GetLeader())
+	case !designated && r.GetLeader() != 0:
+		return bad("a leader is named, for an election that finds it itself")
+	case len(r.GetReason()) > maxElectionReason:
+		return bad("reason of %d bytes, want at most %d", len(r.GetReason()), maxElectionReason)
+	}
+	named, seen := 0, map[string]bool{}
+	for _, t := range r.GetTopics() {
+		if seen[t.GetTopic()] {
+			return bad("the request names topic %q more than once", t.GetTopic())
+		}
+		seen[t.GetTopic()] = true
+		partitions := map[int32]bool{}
+		for _, i := range t.GetPartitions() {
+			if partitions[i] {
+				return bad("the request names partition %d of topic %q more than once", i, t.GetTopic())
+			}
+			partitions[i] = true
+		}
+		if named += max(1, len(partitions)); named > maxElections {
+			return bad("the request names more than %d partitions", maxElections)
+		}
+	}
+	return nil
+}

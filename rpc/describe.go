@@ -85,7 +85,9 @@ func describeTopic(v View, r *pb.DescribeTopicRequest) (*pb.DescribeTopicRespons
 	for i := r.GetFromPartition(); int64(i) < end; i++ {
 		id := cluster.PartitionID{Topic: t.ID, Index: i}
 		if p := im.Partition(id); p != nil {
-			resp.Partitions = append(resp.Partitions, p.Record(i))
+			record := p.Record(i)
+			record.Reason = im.Reason(id)
+			resp.Partitions = append(resp.Partitions, record)
 			if offline := v.offline(id, p); offline != nil {
 				resp.Offline = append(resp.Offline, &pb.OfflineReplicas{Partition: i, Brokers: offline})
 			}

@@ -103,7 +103,7 @@ func (h *hub) topic(name string, parts ...cluster.Partition) {
 }
 
 func (h *hub) block(id cluster.TopicID, index int32, p *cluster.Partition) store.Op {
-	b := (*cluster.Block)(nil).With(map[int32]*cluster.Partition{index: p})
+	b := (*cluster.Block)(nil).With(map[int32]*cluster.Partition{index: p}, nil)
 	return store.Put(keys.Block(cluster.BlockID{Topic: id, Index: index}), b.Encode())
 }
 

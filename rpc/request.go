@@ -24,6 +24,9 @@ type CreateTopics struct{ *pb.CreateTopicsRequest }
 // DeleteTopics deletes topics, each with its own result.
 type DeleteTopics struct{ *pb.DeleteTopicsRequest }
 
+// ElectLeaders elects other leaders, each partition with its own result.
+type ElectLeaders struct{ *pb.ElectLeadersRequest }
+
 // Resign gives up the seat.
 type Resign struct{ Reason string }
 
@@ -33,6 +36,7 @@ type Transfer struct{ *pb.TransferControllerRequest }
 func (Alter) request()        {}
 func (CreateTopics) request() {}
 func (DeleteTopics) request() {}
+func (ElectLeaders) request() {}
 func (Resign) request()       {}
 func (Transfer) request()     {}
 

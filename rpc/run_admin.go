@@ -95,6 +95,19 @@ func (s *adminService) DeleteTopics(ctx context.Context, r *pb.DeleteTopicsReque
 	return typed[*pb.DeleteTopicsResponse](resp, err)
 }
 
+func (s *adminService) ElectLeaders(ctx context.Context, r *pb.ElectLeadersRequest) (*pb.ElectLeadersResponse, error) {
+	if err := checkElectLeaders(r); err != nil {
+		return nil, err
+	}
+	resp, err := s.core.Submit(ctx, ElectLeaders{r})
+	if ReasonOf(err) == cluster.NotController {
+		return forward(ctx, s.fwd, err, func(ctx context.Context, c *clients) (*pb.ElectLeadersResponse, error) {
+			return c.admin.ElectLeaders(ctx, r)
+		})
+	}
+	return typed[*pb.ElectLeadersResponse](resp, err)
+}
+
 func (s *adminService) ResignController(ctx context.Context, r *pb.ResignControllerRequest) (*pb.ResignControllerResponse, error) {
 	if err := checkTexts(text{"reason", r.GetReason()}); err != nil {
 		return nil, err

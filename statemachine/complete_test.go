@@ -45,7 +45,7 @@ func (k kept) block(n int32, le cluster.LeaderEpoch, indices ...int32) {
 	for _, i := range indices {
 		records[i] = &cluster.Partition{Replicas: []cluster.BrokerID{1, 2}, ISR: []cluster.BrokerID{1}, Leader: 1, LeaderEpoch: le}
 	}
-	k.put(k.Keys.Block(cluster.BlockID{Topic: someTopic, Index: n}), (*cluster.Block)(nil).With(records).Encode())
+	k.put(k.Keys.Block(cluster.BlockID{Topic: someTopic, Index: n}), (*cluster.Block)(nil).With(records, nil).Encode())
 }
 
 func TestComplete(t *testing.T) {

@@ -56,6 +56,8 @@ type Write struct {
 	ID  cluster.PartitionID
 	Old *cluster.Partition // nil: new
 	New cluster.Partition  // may share slices with Old
+	// Reason is why somebody has asked for it, empty if nobody has said.
+	Reason string
 }
 
 // Term is the term in which a Write is decided.

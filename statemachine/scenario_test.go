@@ -32,6 +32,8 @@ import (
 //	alter t/0 from=1 [isr=(1,2)] [le=1] [pe=4] [saw=(2,105)] [recovery=RECOVERING]
 //	                         a leader's request; le and pe as in the record
 //	                         unless given; saw: the epoch of one member
+//	elect t/0 preferred, elect t/0 unclean, elect t/0 leader=2
+//	                         somebody asks for an election
 //	step [limit=2]           what is due, and store it
 //	show                     all partitions
 //	delete-topic t [id=t]    a request, up to the mark; with id it names that
@@ -109,6 +111,8 @@ func (s *scenario) play(t *testing.T, d *datadriven.TestData) string {
 		s.putByHand(t, d)
 	case "alter":
 		return s.alterPartition(t, d)
+	case "elect":
+		return s.elect(t, d)
 	case "step":
 		return s.step(t, d)
 	case "show":
@@ -197,6 +201,23 @@ func (s *scenario) partitionID(t *testing.T, d *datadriven.TestData) cluster.Par
 		d.Fatalf(t, "partition %q: %v", d.CmdArgs[0].Key, err)
 	}
 	return cluster.PartitionID{Topic: topicID(name), Index: int32(n)}
+}
+
+func (s *scenario) elect(t *testing.T, d *datadriven.TestData) string {
+	e := Election{Type: pb.ElectionType_ELECTION_TYPE_PREFERRED}
+	if d.HasArg("unclean") {
+		e.Type = pb.ElectionType_ELECTION_TYPE_UNCLEAN
+	}
+	if d.HasArg("leader") {
+		e.Type = pb.ElectionType_ELECTION_TYPE_DESIGNATED
+		d.ScanArgs(t, "leader", &e.Leader)
+	}
+	w, rej := s.m.Elect(s.term, s.partitionID(t, d), e)
+	if rej != nil {
+		return rej.line()
+	}
+	s.write([]Write{*w})
+	return s.lines([]Write{*w}) + s.agenda()
 }
 
 func (s *scenario) alterPartition(t *testing.T, d *datadriven.TestData) string {

@@ -49,7 +49,7 @@ func TestBlockFits(t *testing.T) {
 		parts[most+i] = part
 	}
 	var block *cluster.Block
-	if n := len(block.With(parts).Encode()); n > 1<<20 {
+	if n := len(block.With(parts, nil).Encode()); n > 1<<20 {
 		t.Errorf("a block may have %d bytes", n)
 	}
 }

@@ -72,6 +72,7 @@ func TestVector(t *testing.T) {
 		"electionResult.controlledShutdown": playElectionResult,
 		"partition.scenario":                playPartitionScenario,
 		"election.scenario":                 playElectionScenario,
+		"electLeaders.scenario":             playElectLeaders,
 		"assignment.auto":                   playAutoAssign,
 		"assignment.auto.error":             playAutoAssignError,
 		"assignment.auto.property":          playAutoAssignProperty,
@@ -210,13 +211,7 @@ func playElectionScenario(t *testing.T, v vector) (got, want string) {
 		return w.topic("t", newPartition(replicas, ViewOf(w.im)))
 	}
 	preferred := func(topic cluster.TopicID) {
-		p := w.partition(topic)
-		if o, ok := ElectPreferred(p.Replicas, p.ISR, ViewOf(w.im).Online); ok {
-			w.write([]Write{{
-				ID: cluster.PartitionID{Topic: topic}, Old: p,
-				New: succeed(p, ViewOf(w.im), o, pb.ChangeCause_CHANGE_CAUSE_PREFERRED_ELECTION),
-			}})
-		}
+		w.elect(topic, 0, Election{Type: pb.ElectionType_ELECTION_TYPE_PREFERRED})
 	}
 	switch v.Name {
 	case "testPreferredReplicaLeaderElection", "testAutoPreferredReplicaLeaderElection":

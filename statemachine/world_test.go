@@ -176,7 +176,7 @@ func (w *world) blocks(writes []Write, size int32) []store.Change {
 	}
 	var out []store.Change
 	for _, id := range order {
-		out = append(out, w.put(w.im.Keys.Block(id), w.im.Block(id).With(byBlock[id]).Encode()))
+		out = append(out, w.put(w.im.Keys.Block(id), w.im.Block(id).With(byBlock[id], nil).Encode()))
 	}
 	return out
 }
@@ -251,6 +251,17 @@ func (w *world) alter(topic cluster.TopicID, sender cluster.BrokerID, e *pb.Alte
 		w.write([]Write{*x})
 	}
 	return rej
+}
+
+// elect does what somebody asks for, and says what came of it.
+func (w *world) elect(topic cluster.TopicID, index int32, e Election) string {
+	w.t.Helper()
+	x, rej := w.m.Elect(w.term, cluster.PartitionID{Topic: topic, Index: index}, e)
+	if rej != nil {
+		return string(rej.Reason)
+	}
+	w.write([]Write{*x})
+	return fmt.Sprintf("leader %d", x.New.Leader)
 }
 
 func ids(list ...cluster.BrokerID) []cluster.BrokerID { return list }

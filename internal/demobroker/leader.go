@@ -6,6 +6,7 @@ import (
 
 	"github.com/controllerd/controllerd/broker"
 	"github.com/controllerd/controllerd/cluster"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 )
 
 // leader knows the partitions that the broker leads and that somebody is
@@ -104,7 +105,7 @@ func (l *leader) change(p *led, join cluster.BrokerID) broker.IsrChange {
 		Partition:      p.state.Partition,
 		LeaderEpoch:    p.state.LeaderEpoch,
 		PartitionEpoch: p.state.PartitionEpoch,
-		Recovery:       p.state.Recovery,
+		Recovery:       pb.RecoveryState_RECOVERY_STATE_RECOVERED, // what leads has what it has
 	}
 	for _, id := range append(slices.Clone(p.state.ISR), join) {
 		c.NewISR = append(c.NewISR, broker.IsrMember{Broker: id, Epoch: l.live[id]})

@@ -103,7 +103,7 @@ func (s *script) write(changes map[int32]*cluster.Partition) {
 		p.Replicas, p.ControllerEpoch = []cluster.BrokerID{1, 2, 3}, s.epoch
 		p.LeaderEpoch, p.PartitionEpoch = cluster.LeaderEpoch(s.rev), cluster.PartitionEpoch(s.rev)
 	}
-	s.block = s.block.With(changes)
+	s.block = s.block.With(changes, nil)
 	s.batch(put(s.keys.Block(cluster.BlockID{Topic: topicID}), s.block.Encode()))
 }
 

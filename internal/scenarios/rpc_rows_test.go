@@ -50,6 +50,7 @@ func newRows(s *seats) *rows {
 	r.alterPartition()
 	r.createTopics()
 	r.deleteTopics()
+	r.electLeaders()
 	r.pages()
 	for _, name := range []string{"ListBrokers", "DescribeController", "ListControllers"} {
 		r.of[name] = map[string][]row{} // their requests are empty
@@ -344,6 +345,53 @@ func (r *rows) deleteTopics() {
 	one("topics.topic_id", "short", cluster.UnknownTopicID, &pb.TopicToDelete{Name: "orders", TopicId: []byte{1}})
 	one("topics.topic_id", "huge", cluster.UnknownTopicID, &pb.TopicToDelete{Name: "orders", TopicId: []byte(huge)})
 	one("topics.topic_id", "unknown", cluster.UnknownTopicID, &pb.TopicToDelete{Name: "orders", TopicId: make([]byte, 16)})
+}
+
+// electLeaders: the valid request asks for what is so already.
+func (r *rows) electLeaders() {
+	valid := &pb.ElectLeadersRequest{
+		Type: pb.ElectionType_ELECTION_TYPE_PREFERRED, Topics: []*pb.TopicPartitions{{Topic: "orders", Partitions: []int32{0}}},
+	}
+	row := func(path, what, want string, change func(*pb.ElectLeadersRequest), decided bool) {
+		add(r, "ElectLeaders", path, what, valid, change, want, decided)
+	}
+	row("type", "none", invalid, func(q *pb.ElectLeadersRequest) { q.Type = 0 }, false)
+	row("type", "unknown", invalid, func(q *pb.ElectLeadersRequest) { q.Type = 99 }, false)
+	row("topics", "none", invalid, func(q *pb.ElectLeadersRequest) { q.Topics = nil }, false)
+	row("topics", "duplicate", invalid, func(q *pb.ElectLeadersRequest) { q.Topics = append(q.Topics, q.Topics[0]) }, false)
+	row("topics", "10,001 of them", invalid, func(q *pb.ElectLeadersRequest) {
+		for i := range 10_000 {
+			q.Topics = append(q.Topics, &pb.TopicPartitions{Topic: fmt.Sprint(i)})
+		}
+	}, false)
+	row("topics.topic", "unknown", string(cluster.UnknownTopicOrPartition), func(q *pb.ElectLeadersRequest) { q.Topics[0].Topic = "x" }, true)
+	row("topics.topic", "huge", string(cluster.UnknownTopicOrPartition), func(q *pb.ElectLeadersRequest) { q.Topics[0].Topic = huge }, true)
+	row("topics.partitions", "unknown", string(cluster.UnknownTopicOrPartition), func(q *pb.ElectLeadersRequest) { q.Topics[0].Partitions[0] = 7 }, true)
+	row("topics.partitions", "negative", string(cluster.UnknownTopicOrPartition), func(q *pb.ElectLeadersRequest) { q.Topics[0].Partitions[0] = -1 }, true)
+	row("topics.partitions", "huge", string(cluster.UnknownTopicOrPartition), func(q *pb.ElectLeadersRequest) { q.Topics[0].Partitions[0] = math.MaxInt32 }, true)
+	row("topics.partitions", "duplicate", invalid, func(q *pb.ElectLeadersRequest) { q.Topics[0].Partitions = []int32{0, 0} }, false)
+	row("topics.partitions", "10,001 of them", invalid, func(q *pb.ElectLeadersRequest) {
+		for i := range int32(10_000) {
+			q.Topics[0].Partitions = append(q.Topics[0].Partitions, i+1)
+		}
+	}, false)
+	row("topics.partitions", "led by its first replica", string(cluster.ElectionNotNeeded), func(*pb.ElectLeadersRequest) {}, true)
+	row("all", "and topics", invalid, func(q *pb.ElectLeadersRequest) { q.All = true }, false)
+	row("all", "without topics", ok, func(q *pb.ElectLeadersRequest) { q.All, q.Topics = true, nil }, true)
+	row("all", "for one leader", invalid, func(q *pb.ElectLeadersRequest) {
+		q.All, q.Topics, q.Type = true, nil, pb.ElectionType_ELECTION_TYPE_DESIGNATED
+	}, false)
+	row("leader", "named without need", invalid, func(q *pb.ElectLeadersRequest) { q.Leader = 1 }, false)
+	designated := func(what, want string, leader int32, decided bool) {
+		row("leader", what, want, func(q *pb.ElectLeadersRequest) {
+			q.Type, q.Leader = pb.ElectionType_ELECTION_TYPE_DESIGNATED, leader
+		}, decided)
+	}
+	designated("negative", invalid, -1, false)
+	designated("huge", string(cluster.InvalidReplicaAssignment), math.MaxInt32, true)
+	row("validate_only", "set", string(cluster.ElectionNotNeeded), func(q *pb.ElectLeadersRequest) { q.ValidateOnly = true }, true)
+	row("reason", "too long", invalid, func(q *pb.ElectLeadersRequest) { q.Reason = strings.Repeat("x", 129) }, false)
+	row("reason", "huge", invalid, func(q *pb.ElectLeadersRequest) { q.Reason = huge }, false)
 }
 
 func (r *rows) pages() {

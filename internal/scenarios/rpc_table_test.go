@@ -256,6 +256,12 @@ func outcome(resp proto.Message) string {
 				}
 			}
 		}
+	case *pb.ElectLeadersResponse:
+		for _, x := range r.GetResults() {
+			if x.GetError() != "" {
+				return x.GetError()
+			}
+		}
 	case *pb.DeleteTopicsResponse:
 		for _, x := range r.GetResults() {
 			if x.GetError() != "" {

@@ -274,7 +274,7 @@ func (w *world) assign(id cluster.PartitionID, replicas ...cluster.BrokerID) {
 	p.Replicas, p.PartitionEpoch, p.LeaderEpoch = replicas, p.PartitionEpoch+1, p.LeaderEpoch+1
 	_ = value
 	w.tape.look(func(im *cluster.Image) {
-		value = im.Block(cluster.BlockOf(id, size)).With(map[int32]*cluster.Partition{id.Index: &p}).Encode()
+		value = im.Block(cluster.BlockOf(id, size)).With(map[int32]*cluster.Partition{id.Index: &p}, nil).Encode()
 	})
 	w.put(key, value)
 }

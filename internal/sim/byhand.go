@@ -173,6 +173,6 @@ func (w *World) changeBlock(change func(*cluster.Partition)) {
 	p.PartitionEpoch++
 	change(&p)
 	block := cluster.BlockOf(id, im.TopicByID(id.Topic).BlockSize())
-	value := im.Block(block).With(map[int32]*cluster.Partition{id.Index: &p}).Encode()
+	value := im.Block(block).With(map[int32]*cluster.Partition{id.Index: &p}, nil).Encode()
 	w.rewrite(w.keys.Block(block), func(kv store.KV) store.Op { return store.Put(kv.Key, value) })
 }

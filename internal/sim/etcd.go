@@ -17,7 +17,7 @@ type simEtcd struct {
 	model    *memstore.Model
 	told     store.Rev // what the checker was told
 	watches  []*watch
-	expiring bool // a look at the leases is due
+	expiring time.Duration // the deadline for which a look at the leases is due; 0: none is
 	frozen   bool
 	parked   []func()
 	queued   map[string][]func() // wait for the deletion of a key
@@ -90,13 +90,15 @@ func (e *simEtcd) onDelete(key string, end time.Duration, fn func()) {
 // expireLater revokes what is due, some time after it is.
 func (e *simEtcd) expireLater() {
 	at, ok := e.model.NextExpiry()
-	if !ok || e.expiring {
+	if !ok || e.expiring != 0 && e.expiring <= at { // a lease that was granted since may end before
 		return
 	}
-	e.expiring = true
+	e.expiring = at
 	e.w.after(at-e.w.now+e.w.upTo(maxExpiryLag), func() {
 		e.arrive(func() {
-			e.expiring = false
+			if e.expiring == at {
+				e.expiring = 0
+			}
 			e.do(func(m *memstore.Model) {
 				for _, id := range m.Expire(e.w.now) {
 					e.expired[id] = true

@@ -56,6 +56,7 @@ var allFaults = []fault{
 	{"broker of another history", (*World).restartForeign},
 	{"follower bounced", func(w *World) { w.bouncing = true }},
 	{"brokers without streams", (*World).deafen},
+	{"leaders elected", (*World).electLeaders},
 }
 
 // strike lets one fault happen, and sets the next.

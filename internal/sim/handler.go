@@ -73,7 +73,7 @@ func (b *simBroker) apply(s *stream, state fencing.PartitionState) {
 	b.w.disks[b.id].store(&state)
 	b.after(b.w.upTo(pick(b.w, time.Millisecond, 50*time.Millisecond)), nil, func() {
 		if b.work[state.Partition] == next {
-			b.applied(next, b.w.chance(0.03) || b.broken[state.Partition])
+			b.applied(next, b.w.chance(0.03) && !b.w.calm || b.broken[state.Partition])
 		}
 	})
 }

@@ -147,6 +147,47 @@ func (w *World) deleted(t *pb.TopicToDelete, again bool) {
 	}})
 }
 
+// operate asks for elections now and then, all the time.
+func (w *World) operate() {
+	w.after(w.upTo(5*time.Second), func() {
+		if !w.calm {
+			w.electLeaders()
+			w.operate()
+		}
+	})
+}
+
+// electLeaders asks some daemon for other leaders, once.
+func (w *World) electLeaders() {
+	unclean := pb.ElectionType_ELECTION_TYPE_UNCLEAN // seldom finds a partition that nobody leads
+	kind := pick(w, unclean, unclean, unclean, pb.ElectionType_ELECTION_TYPE_PREFERRED, pb.ElectionType_ELECTION_TYPE_DESIGNATED)
+	r := &pb.ElectLeadersRequest{Type: kind, Reason: "asked to"}
+	switch named := r.GetType() == pb.ElectionType_ELECTION_TYPE_DESIGNATED || w.chance(0.2); {
+	case !named:
+		r.All = true
+	case w.topics == 0:
+		return
+	default:
+		r.Topics = []*pb.TopicPartitions{{Topic: topicName(1 + w.rng.IntN(w.topics)), Partitions: []int32{w.rng.Int32N(12), 12 + w.rng.Int32N(3)}}}
+	}
+	if r.GetType() == pb.ElectionType_ELECTION_TYPE_DESIGNATED {
+		r.Leader = int32(pick(w, w.brokers[:]...).id)
+	}
+	w.ask(nil, &link{}, w.rng.IntN(daemons), 5*time.Second,
+		func(d *simDaemon, c *rpcCall) { d.decide(c, rpc.ElectLeaders{ElectLeadersRequest: r}, true) },
+		func(resp any, err error) {
+			w.tracef("operator: %v, %v", resp, err)
+			if err != nil {
+				return
+			}
+			for _, result := range resp.(*pb.ElectLeadersResponse).GetResults() {
+				if result.GetError() == "" {
+					w.seen[r.GetType().String()]++
+				}
+			}
+		})
+}
+
 // resign asks the active to give up.
 func (w *World) resign() {
 	d := w.activeDaemon()

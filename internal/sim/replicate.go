@@ -42,7 +42,9 @@ func (b *simBroker) alteration(s *fencing.PartitionState) *pb.AlterPartitionEntr
 	e := &pb.AlterPartitionEntry{
 		Partition: s.Partition.Index, LeaderEpoch: int32(s.LeaderEpoch), PartitionEpoch: int32(s.PartitionEpoch),
 	}
-	changed := false
+	// What leads has recovered, from its own point of view.
+	changed := s.Recovery == pb.RecoveryState_RECOVERY_STATE_RECOVERING
+	e.Recovery = pb.RecoveryState_RECOVERY_STATE_RECOVERED
 	for _, r := range s.Replicas {
 		member := slices.Contains(s.ISR, r)
 		in, epoch := b.keepsUp(r, s, member)

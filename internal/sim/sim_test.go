@@ -117,6 +117,9 @@ var mustSee = map[string]int{
 	"resume point from before what is remembered refused": 20,
 	"hidden block swept":                                  100,
 	"ISR member that had restarted refused":               20,
+	"ELECTION_TYPE_PREFERRED":                             50,
+	"ELECTION_TYPE_UNCLEAN":                               10,
+	"ELECTION_TYPE_DESIGNATED":                            10,
 }
 
 // mostFailed is how many transactions may fail in one seed because somebody else

@@ -204,6 +204,9 @@ func (w *World) begin() {
 	for range 2 {
 		w.after(time.Second+w.upTo(4*time.Second), w.createTopic)
 	}
+	if w.chance(0.3) {
+		w.operate()
+	}
 	w.after(3*time.Second, w.strike)
 	w.after(3*time.Second+w.p.chaos, w.calmDown)
 	w.watchOver()

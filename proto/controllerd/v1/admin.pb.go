@@ -23,6 +23,62 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type ElectionType int32
+
+const (
+	ElectionType_ELECTION_TYPE_UNSPECIFIED ElectionType = 0
+	// The first of the replicas is to lead.
+	ElectionType_ELECTION_TYPE_PREFERRED ElectionType = 1
+	// A partition that nobody leads is led by a replica that may lack data, if
+	// none that has it can.
+	ElectionType_ELECTION_TYPE_UNCLEAN ElectionType = 2
+	// The replica that is named is to lead.
+	ElectionType_ELECTION_TYPE_DESIGNATED ElectionType = 3
+)
+
+// Enum value maps for ElectionType.
+var (
+	ElectionType_name = map[int32]string{
+		0: "ELECTION_TYPE_UNSPECIFIED",
+		1: "ELECTION_TYPE_PREFERRED",
+		2: "ELECTION_TYPE_UNCLEAN",
+		3: "ELECTION_TYPE_DESIGNATED",
+	}
+	ElectionType_value = map[string]int32{
+		"ELECTION_TYPE_UNSPECIFIED": 0,
+		"ELECTION_TYPE_PREFERRED":   1,
+		"ELECTION_TYPE_UNCLEAN":     2,
+		"ELECTION_TYPE_DESIGNATED":  3,
+	}
+)
+
+func (x ElectionType) Enum() *ElectionType {
+	p := new(ElectionType)
+	*p = x
+	return p
+}
+
+func (x ElectionType) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ElectionType) Descriptor() protoreflect.EnumDescriptor {
+	return file_controllerd_v1_admin_proto_enumTypes[0].Descriptor()
+}
+
+func (ElectionType) Type() protoreflect.EnumType {
+	return &file_controllerd_v1_admin_proto_enumTypes[0]
+}
+
+func (x ElectionType) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ElectionType.Descriptor instead.
+func (ElectionType) EnumDescriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{0}
+}
+
 type CreateTopicsRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Topics []*NewTopic            `protobuf:"bytes,1,rep,name=topics,proto3" json:"topics,omitempty"`
@@ -592,6 +648,313 @@ func (x *DeleteTopicResult) GetMessage() string {
 	return ""
 }
 
+type ElectLeadersRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Type   ElectionType           `protobuf:"varint,1,opt,name=type,proto3,enum=controllerd.v1.ElectionType" json:"type,omitempty"`
+	Topics []*TopicPartitions     `protobuf:"bytes,2,rep,name=topics,proto3" json:"topics,omitempty"`
+	// All partitions there are, instead of `topics`. Not for a designated leader.
+	All bool `protobuf:"varint,3,opt,name=all,proto3" json:"all,omitempty"`
+	// The broker that is to lead, for a designated one.
+	Leader int32 `protobuf:"varint,4,opt,name=leader,proto3" json:"leader,omitempty"`
+	// Nothing is changed: the results say what would be.
+	ValidateOnly  bool   `protobuf:"varint,5,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	Reason        string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ElectLeadersRequest) Reset() {
+	*x = ElectLeadersRequest{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ElectLeadersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ElectLeadersRequest) ProtoMessage() {}
+
+func (x *ElectLeadersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ElectLeadersRequest.ProtoReflect.Descriptor instead.
+func (*ElectLeadersRequest) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ElectLeadersRequest) GetType() ElectionType {
+	if x != nil {
+		return x.Type
+	}
+	return ElectionType_ELECTION_TYPE_UNSPECIFIED
+}
+
+func (x *ElectLeadersRequest) GetTopics() []*TopicPartitions {
+	if x != nil {
+		return x.Topics
+	}
+	return nil
+}
+
+func (x *ElectLeadersRequest) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
+func (x *ElectLeadersRequest) GetLeader() int32 {
+	if x != nil {
+		return x.Leader
+	}
+	return 0
+}
+
+func (x *ElectLeadersRequest) GetValidateOnly() bool {
+	if x != nil {
+		return x.ValidateOnly
+	}
+	return false
+}
+
+func (x *ElectLeadersRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type TopicPartitions struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// Empty: all of them.
+	Partitions    []int32 `protobuf:"varint,2,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopicPartitions) Reset() {
+	*x = TopicPartitions{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopicPartitions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopicPartitions) ProtoMessage() {}
+
+func (x *TopicPartitions) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopicPartitions.ProtoReflect.Descriptor instead.
+func (*TopicPartitions) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *TopicPartitions) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *TopicPartitions) GetPartitions() []int32 {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+type ElectLeadersResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In order of topic and partition, at most 10,000. Of `all`, and of all of a
+	// topic, those that need no election are left out.
+	Results []*ElectionResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	// How many partitions have got another leader, have got none though they need
+	// one, and need none.
+	Elected   int64 `protobuf:"varint,2,opt,name=elected,proto3" json:"elected,omitempty"`
+	Failed    int64 `protobuf:"varint,3,opt,name=failed,proto3" json:"failed,omitempty"`
+	NotNeeded int64 `protobuf:"varint,4,opt,name=not_needed,json=notNeeded,proto3" json:"not_needed,omitempty"`
+	// The revision at which the results held.
+	Revision      int64 `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ElectLeadersResponse) Reset() {
+	*x = ElectLeadersResponse{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ElectLeadersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ElectLeadersResponse) ProtoMessage() {}
+
+func (x *ElectLeadersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ElectLeadersResponse.ProtoReflect.Descriptor instead.
+func (*ElectLeadersResponse) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ElectLeadersResponse) GetResults() []*ElectionResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+func (x *ElectLeadersResponse) GetElected() int64 {
+	if x != nil {
+		return x.Elected
+	}
+	return 0
+}
+
+func (x *ElectLeadersResponse) GetFailed() int64 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+func (x *ElectLeadersResponse) GetNotNeeded() int64 {
+	if x != nil {
+		return x.NotNeeded
+	}
+	return 0
+}
+
+func (x *ElectLeadersResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+type ElectionResult struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Topic     string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Partition int32                  `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	// Empty: elected. Otherwise Kafka's error name.
+	Error   string `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	// Who leads now, -1: nobody; and who did before.
+	Leader         int32 `protobuf:"varint,5,opt,name=leader,proto3" json:"leader,omitempty"`
+	PreviousLeader int32 `protobuf:"varint,6,opt,name=previous_leader,json=previousLeader,proto3" json:"previous_leader,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ElectionResult) Reset() {
+	*x = ElectionResult{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ElectionResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ElectionResult) ProtoMessage() {}
+
+func (x *ElectionResult) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ElectionResult.ProtoReflect.Descriptor instead.
+func (*ElectionResult) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ElectionResult) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *ElectionResult) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *ElectionResult) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *ElectionResult) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *ElectionResult) GetLeader() int32 {
+	if x != nil {
+		return x.Leader
+	}
+	return 0
+}
+
+func (x *ElectionResult) GetPreviousLeader() int32 {
+	if x != nil {
+		return x.PreviousLeader
+	}
+	return 0
+}
+
 type ListTopicsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 10,000; 0 means 1,000.
@@ -603,7 +966,7 @@ type ListTopicsRequest struct {
 
 func (x *ListTopicsRequest) Reset() {
 	*x = ListTopicsRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[9]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -615,7 +978,7 @@ func (x *ListTopicsRequest) String() string {
 func (*ListTopicsRequest) ProtoMessage() {}
 
 func (x *ListTopicsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[9]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -628,7 +991,7 @@ func (x *ListTopicsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTopicsRequest.ProtoReflect.Descriptor instead.
 func (*ListTopicsRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{9}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListTopicsRequest) GetPageSize() int32 {
@@ -656,7 +1019,7 @@ type ListTopicsResponse struct {
 
 func (x *ListTopicsResponse) Reset() {
 	*x = ListTopicsResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[10]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -668,7 +1031,7 @@ func (x *ListTopicsResponse) String() string {
 func (*ListTopicsResponse) ProtoMessage() {}
 
 func (x *ListTopicsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[10]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -681,7 +1044,7 @@ func (x *ListTopicsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTopicsResponse.ProtoReflect.Descriptor instead.
 func (*ListTopicsResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{10}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListTopicsResponse) GetTopics() []*TopicSummary {
@@ -722,7 +1085,7 @@ type TopicSummary struct {
 
 func (x *TopicSummary) Reset() {
 	*x = TopicSummary{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[11]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -734,7 +1097,7 @@ func (x *TopicSummary) String() string {
 func (*TopicSummary) ProtoMessage() {}
 
 func (x *TopicSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[11]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -747,7 +1110,7 @@ func (x *TopicSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicSummary.ProtoReflect.Descriptor instead.
 func (*TopicSummary) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TopicSummary) GetName() string {
@@ -819,7 +1182,7 @@ type DescribeTopicRequest struct {
 
 func (x *DescribeTopicRequest) Reset() {
 	*x = DescribeTopicRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[12]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -831,7 +1194,7 @@ func (x *DescribeTopicRequest) String() string {
 func (*DescribeTopicRequest) ProtoMessage() {}
 
 func (x *DescribeTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[12]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -844,7 +1207,7 @@ func (x *DescribeTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTopicRequest.ProtoReflect.Descriptor instead.
 func (*DescribeTopicRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DescribeTopicRequest) GetName() string {
@@ -898,7 +1261,7 @@ type DescribeTopicResponse struct {
 
 func (x *DescribeTopicResponse) Reset() {
 	*x = DescribeTopicResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[13]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -910,7 +1273,7 @@ func (x *DescribeTopicResponse) String() string {
 func (*DescribeTopicResponse) ProtoMessage() {}
 
 func (x *DescribeTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[13]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -923,7 +1286,7 @@ func (x *DescribeTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTopicResponse.ProtoReflect.Descriptor instead.
 func (*DescribeTopicResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DescribeTopicResponse) GetTopic() *TopicSummary {
@@ -1027,7 +1390,7 @@ type UnconfirmedReplicas struct {
 
 func (x *UnconfirmedReplicas) Reset() {
 	*x = UnconfirmedReplicas{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[14]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1039,7 +1402,7 @@ func (x *UnconfirmedReplicas) String() string {
 func (*UnconfirmedReplicas) ProtoMessage() {}
 
 func (x *UnconfirmedReplicas) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[14]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1052,7 +1415,7 @@ func (x *UnconfirmedReplicas) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnconfirmedReplicas.ProtoReflect.Descriptor instead.
 func (*UnconfirmedReplicas) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *UnconfirmedReplicas) GetBrokerId() int32 {
@@ -1082,7 +1445,7 @@ type ListTombstonesRequest struct {
 
 func (x *ListTombstonesRequest) Reset() {
 	*x = ListTombstonesRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[15]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1094,7 +1457,7 @@ func (x *ListTombstonesRequest) String() string {
 func (*ListTombstonesRequest) ProtoMessage() {}
 
 func (x *ListTombstonesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[15]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1107,7 +1470,7 @@ func (x *ListTombstonesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTombstonesRequest.ProtoReflect.Descriptor instead.
 func (*ListTombstonesRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListTombstonesRequest) GetPageSize() int32 {
@@ -1143,7 +1506,7 @@ type ListTombstonesResponse struct {
 
 func (x *ListTombstonesResponse) Reset() {
 	*x = ListTombstonesResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[16]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1155,7 +1518,7 @@ func (x *ListTombstonesResponse) String() string {
 func (*ListTombstonesResponse) ProtoMessage() {}
 
 func (x *ListTombstonesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[16]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1168,7 +1531,7 @@ func (x *ListTombstonesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTombstonesResponse.ProtoReflect.Descriptor instead.
 func (*ListTombstonesResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListTombstonesResponse) GetTombstones() []*TombstoneSummary {
@@ -1210,7 +1573,7 @@ type TombstoneSummary struct {
 
 func (x *TombstoneSummary) Reset() {
 	*x = TombstoneSummary{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[17]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1222,7 +1585,7 @@ func (x *TombstoneSummary) String() string {
 func (*TombstoneSummary) ProtoMessage() {}
 
 func (x *TombstoneSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[17]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1235,7 +1598,7 @@ func (x *TombstoneSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TombstoneSummary.ProtoReflect.Descriptor instead.
 func (*TombstoneSummary) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TombstoneSummary) GetTopicId() []byte {
@@ -1297,7 +1660,7 @@ type OfflineReplicas struct {
 
 func (x *OfflineReplicas) Reset() {
 	*x = OfflineReplicas{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[18]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1309,7 +1672,7 @@ func (x *OfflineReplicas) String() string {
 func (*OfflineReplicas) ProtoMessage() {}
 
 func (x *OfflineReplicas) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[18]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1322,7 +1685,7 @@ func (x *OfflineReplicas) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfflineReplicas.ProtoReflect.Descriptor instead.
 func (*OfflineReplicas) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *OfflineReplicas) GetPartition() int32 {
@@ -1347,7 +1710,7 @@ type ListBrokersRequest struct {
 
 func (x *ListBrokersRequest) Reset() {
 	*x = ListBrokersRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[19]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1359,7 +1722,7 @@ func (x *ListBrokersRequest) String() string {
 func (*ListBrokersRequest) ProtoMessage() {}
 
 func (x *ListBrokersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[19]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1372,7 +1735,7 @@ func (x *ListBrokersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBrokersRequest.ProtoReflect.Descriptor instead.
 func (*ListBrokersRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 type ListBrokersResponse struct {
@@ -1387,7 +1750,7 @@ type ListBrokersResponse struct {
 
 func (x *ListBrokersResponse) Reset() {
 	*x = ListBrokersResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[20]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1399,7 +1762,7 @@ func (x *ListBrokersResponse) String() string {
 func (*ListBrokersResponse) ProtoMessage() {}
 
 func (x *ListBrokersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[20]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1412,7 +1775,7 @@ func (x *ListBrokersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBrokersResponse.ProtoReflect.Descriptor instead.
 func (*ListBrokersResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListBrokersResponse) GetBrokers() []*BrokerSummary {
@@ -1478,7 +1841,7 @@ type BrokerSummary struct {
 
 func (x *BrokerSummary) Reset() {
 	*x = BrokerSummary{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[21]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1490,7 +1853,7 @@ func (x *BrokerSummary) String() string {
 func (*BrokerSummary) ProtoMessage() {}
 
 func (x *BrokerSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[21]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1503,7 +1866,7 @@ func (x *BrokerSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrokerSummary.ProtoReflect.Descriptor instead.
 func (*BrokerSummary) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *BrokerSummary) GetId() int32 {
@@ -1647,7 +2010,7 @@ type DescribeControllerRequest struct {
 
 func (x *DescribeControllerRequest) Reset() {
 	*x = DescribeControllerRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[22]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1659,7 +2022,7 @@ func (x *DescribeControllerRequest) String() string {
 func (*DescribeControllerRequest) ProtoMessage() {}
 
 func (x *DescribeControllerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[22]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1672,7 +2035,7 @@ func (x *DescribeControllerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeControllerRequest.ProtoReflect.Descriptor instead.
 func (*DescribeControllerRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 type DescribeControllerResponse struct {
@@ -1714,7 +2077,7 @@ type DescribeControllerResponse struct {
 
 func (x *DescribeControllerResponse) Reset() {
 	*x = DescribeControllerResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[23]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1726,7 +2089,7 @@ func (x *DescribeControllerResponse) String() string {
 func (*DescribeControllerResponse) ProtoMessage() {}
 
 func (x *DescribeControllerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[23]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1739,7 +2102,7 @@ func (x *DescribeControllerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeControllerResponse.ProtoReflect.Descriptor instead.
 func (*DescribeControllerResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DescribeControllerResponse) GetId() string {
@@ -1905,7 +2268,7 @@ type DaemonLease struct {
 
 func (x *DaemonLease) Reset() {
 	*x = DaemonLease{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[24]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1917,7 +2280,7 @@ func (x *DaemonLease) String() string {
 func (*DaemonLease) ProtoMessage() {}
 
 func (x *DaemonLease) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[24]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1930,7 +2293,7 @@ func (x *DaemonLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DaemonLease.ProtoReflect.Descriptor instead.
 func (*DaemonLease) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DaemonLease) GetTtlMs() int64 {
@@ -1962,7 +2325,7 @@ type ListControllersRequest struct {
 
 func (x *ListControllersRequest) Reset() {
 	*x = ListControllersRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[25]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1974,7 +2337,7 @@ func (x *ListControllersRequest) String() string {
 func (*ListControllersRequest) ProtoMessage() {}
 
 func (x *ListControllersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[25]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1987,7 +2350,7 @@ func (x *ListControllersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListControllersRequest.ProtoReflect.Descriptor instead.
 func (*ListControllersRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 type ListControllersResponse struct {
@@ -2000,7 +2363,7 @@ type ListControllersResponse struct {
 
 func (x *ListControllersResponse) Reset() {
 	*x = ListControllersResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[26]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2012,7 +2375,7 @@ func (x *ListControllersResponse) String() string {
 func (*ListControllersResponse) ProtoMessage() {}
 
 func (x *ListControllersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[26]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2025,7 +2388,7 @@ func (x *ListControllersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListControllersResponse.ProtoReflect.Descriptor instead.
 func (*ListControllersResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListControllersResponse) GetControllers() []*ControllerSummary {
@@ -2056,7 +2419,7 @@ type ControllerSummary struct {
 
 func (x *ControllerSummary) Reset() {
 	*x = ControllerSummary{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[27]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2068,7 +2431,7 @@ func (x *ControllerSummary) String() string {
 func (*ControllerSummary) ProtoMessage() {}
 
 func (x *ControllerSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[27]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2081,7 +2444,7 @@ func (x *ControllerSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControllerSummary.ProtoReflect.Descriptor instead.
 func (*ControllerSummary) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ControllerSummary) GetId() string {
@@ -2136,7 +2499,7 @@ type ListTermsRequest struct {
 
 func (x *ListTermsRequest) Reset() {
 	*x = ListTermsRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[28]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2148,7 +2511,7 @@ func (x *ListTermsRequest) String() string {
 func (*ListTermsRequest) ProtoMessage() {}
 
 func (x *ListTermsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[28]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2161,7 +2524,7 @@ func (x *ListTermsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTermsRequest.ProtoReflect.Descriptor instead.
 func (*ListTermsRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListTermsRequest) GetLimit() int32 {
@@ -2182,7 +2545,7 @@ type ListTermsResponse struct {
 
 func (x *ListTermsResponse) Reset() {
 	*x = ListTermsResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[29]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2194,7 +2557,7 @@ func (x *ListTermsResponse) String() string {
 func (*ListTermsResponse) ProtoMessage() {}
 
 func (x *ListTermsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[29]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2207,7 +2570,7 @@ func (x *ListTermsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTermsResponse.ProtoReflect.Descriptor instead.
 func (*ListTermsResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListTermsResponse) GetTerms() []*TermRecord {
@@ -2233,7 +2596,7 @@ type ResignControllerRequest struct {
 
 func (x *ResignControllerRequest) Reset() {
 	*x = ResignControllerRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[30]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2245,7 +2608,7 @@ func (x *ResignControllerRequest) String() string {
 func (*ResignControllerRequest) ProtoMessage() {}
 
 func (x *ResignControllerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[30]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2258,7 +2621,7 @@ func (x *ResignControllerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResignControllerRequest.ProtoReflect.Descriptor instead.
 func (*ResignControllerRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ResignControllerRequest) GetReason() string {
@@ -2278,7 +2641,7 @@ type ResignControllerResponse struct {
 
 func (x *ResignControllerResponse) Reset() {
 	*x = ResignControllerResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[31]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2290,7 +2653,7 @@ func (x *ResignControllerResponse) String() string {
 func (*ResignControllerResponse) ProtoMessage() {}
 
 func (x *ResignControllerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[31]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2303,7 +2666,7 @@ func (x *ResignControllerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResignControllerResponse.ProtoReflect.Descriptor instead.
 func (*ResignControllerResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ResignControllerResponse) GetEpoch() int64 {
@@ -2324,7 +2687,7 @@ type TransferControllerRequest struct {
 
 func (x *TransferControllerRequest) Reset() {
 	*x = TransferControllerRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[32]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2336,7 +2699,7 @@ func (x *TransferControllerRequest) String() string {
 func (*TransferControllerRequest) ProtoMessage() {}
 
 func (x *TransferControllerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[32]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2349,7 +2712,7 @@ func (x *TransferControllerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferControllerRequest.ProtoReflect.Descriptor instead.
 func (*TransferControllerRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *TransferControllerRequest) GetSuccessor() string {
@@ -2376,7 +2739,7 @@ type TransferControllerResponse struct {
 
 func (x *TransferControllerResponse) Reset() {
 	*x = TransferControllerResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[33]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2388,7 +2751,7 @@ func (x *TransferControllerResponse) String() string {
 func (*TransferControllerResponse) ProtoMessage() {}
 
 func (x *TransferControllerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[33]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2401,7 +2764,7 @@ func (x *TransferControllerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferControllerResponse.ProtoReflect.Descriptor instead.
 func (*TransferControllerResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *TransferControllerResponse) GetEpoch() int64 {
@@ -2462,7 +2825,33 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\btopic_id\x18\x02 \x01(\fR\atopicId\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage\"O\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\"\xe7\x01\n" +
+	"\x13ElectLeadersRequest\x120\n" +
+	"\x04type\x18\x01 \x01(\x0e2\x1c.controllerd.v1.ElectionTypeR\x04type\x127\n" +
+	"\x06topics\x18\x02 \x03(\v2\x1f.controllerd.v1.TopicPartitionsR\x06topics\x12\x10\n" +
+	"\x03all\x18\x03 \x01(\bR\x03all\x12\x16\n" +
+	"\x06leader\x18\x04 \x01(\x05R\x06leader\x12#\n" +
+	"\rvalidate_only\x18\x05 \x01(\bR\fvalidateOnly\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\"G\n" +
+	"\x0fTopicPartitions\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x1e\n" +
+	"\n" +
+	"partitions\x18\x02 \x03(\x05R\n" +
+	"partitions\"\xbd\x01\n" +
+	"\x14ElectLeadersResponse\x128\n" +
+	"\aresults\x18\x01 \x03(\v2\x1e.controllerd.v1.ElectionResultR\aresults\x12\x18\n" +
+	"\aelected\x18\x02 \x01(\x03R\aelected\x12\x16\n" +
+	"\x06failed\x18\x03 \x01(\x03R\x06failed\x12\x1d\n" +
+	"\n" +
+	"not_needed\x18\x04 \x01(\x03R\tnotNeeded\x12\x1a\n" +
+	"\brevision\x18\x05 \x01(\x03R\brevision\"\xb5\x01\n" +
+	"\x0eElectionResult\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\x12\x16\n" +
+	"\x06leader\x18\x05 \x01(\x05R\x06leader\x12'\n" +
+	"\x0fprevious_leader\x18\x06 \x01(\x05R\x0epreviousLeader\"O\n" +
 	"\x11ListTopicsRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
@@ -2626,10 +3015,16 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\tsuccessor\x18\x01 \x01(\tR\tsuccessor\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"2\n" +
 	"\x1aTransferControllerResponse\x12\x14\n" +
-	"\x05epoch\x18\x01 \x01(\x03R\x05epoch2\xa7\b\n" +
+	"\x05epoch\x18\x01 \x01(\x03R\x05epoch*\x83\x01\n" +
+	"\fElectionType\x12\x1d\n" +
+	"\x19ELECTION_TYPE_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17ELECTION_TYPE_PREFERRED\x10\x01\x12\x19\n" +
+	"\x15ELECTION_TYPE_UNCLEAN\x10\x02\x12\x1c\n" +
+	"\x18ELECTION_TYPE_DESIGNATED\x10\x032\x82\t\n" +
 	"\fAdminService\x12Y\n" +
 	"\fCreateTopics\x12#.controllerd.v1.CreateTopicsRequest\x1a$.controllerd.v1.CreateTopicsResponse\x12Y\n" +
-	"\fDeleteTopics\x12#.controllerd.v1.DeleteTopicsRequest\x1a$.controllerd.v1.DeleteTopicsResponse\x12S\n" +
+	"\fDeleteTopics\x12#.controllerd.v1.DeleteTopicsRequest\x1a$.controllerd.v1.DeleteTopicsResponse\x12Y\n" +
+	"\fElectLeaders\x12#.controllerd.v1.ElectLeadersRequest\x1a$.controllerd.v1.ElectLeadersResponse\x12S\n" +
 	"\n" +
 	"ListTopics\x12!.controllerd.v1.ListTopicsRequest\x1a\".controllerd.v1.ListTopicsResponse\x12\\\n" +
 	"\rDescribeTopic\x12$.controllerd.v1.DescribeTopicRequest\x1a%.controllerd.v1.DescribeTopicResponse\x12_\n" +
@@ -2653,100 +3048,111 @@ func file_controllerd_v1_admin_proto_rawDescGZIP() []byte {
 	return file_controllerd_v1_admin_proto_rawDescData
 }
 
-var file_controllerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_controllerd_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_controllerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_controllerd_v1_admin_proto_goTypes = []any{
-	(*CreateTopicsRequest)(nil),        // 0: controllerd.v1.CreateTopicsRequest
-	(*NewTopic)(nil),                   // 1: controllerd.v1.NewTopic
-	(*ReplicaAssignment)(nil),          // 2: controllerd.v1.ReplicaAssignment
-	(*CreateTopicsResponse)(nil),       // 3: controllerd.v1.CreateTopicsResponse
-	(*CreateTopicResult)(nil),          // 4: controllerd.v1.CreateTopicResult
-	(*DeleteTopicsRequest)(nil),        // 5: controllerd.v1.DeleteTopicsRequest
-	(*TopicToDelete)(nil),              // 6: controllerd.v1.TopicToDelete
-	(*DeleteTopicsResponse)(nil),       // 7: controllerd.v1.DeleteTopicsResponse
-	(*DeleteTopicResult)(nil),          // 8: controllerd.v1.DeleteTopicResult
-	(*ListTopicsRequest)(nil),          // 9: controllerd.v1.ListTopicsRequest
-	(*ListTopicsResponse)(nil),         // 10: controllerd.v1.ListTopicsResponse
-	(*TopicSummary)(nil),               // 11: controllerd.v1.TopicSummary
-	(*DescribeTopicRequest)(nil),       // 12: controllerd.v1.DescribeTopicRequest
-	(*DescribeTopicResponse)(nil),      // 13: controllerd.v1.DescribeTopicResponse
-	(*UnconfirmedReplicas)(nil),        // 14: controllerd.v1.UnconfirmedReplicas
-	(*ListTombstonesRequest)(nil),      // 15: controllerd.v1.ListTombstonesRequest
-	(*ListTombstonesResponse)(nil),     // 16: controllerd.v1.ListTombstonesResponse
-	(*TombstoneSummary)(nil),           // 17: controllerd.v1.TombstoneSummary
-	(*OfflineReplicas)(nil),            // 18: controllerd.v1.OfflineReplicas
-	(*ListBrokersRequest)(nil),         // 19: controllerd.v1.ListBrokersRequest
-	(*ListBrokersResponse)(nil),        // 20: controllerd.v1.ListBrokersResponse
-	(*BrokerSummary)(nil),              // 21: controllerd.v1.BrokerSummary
-	(*DescribeControllerRequest)(nil),  // 22: controllerd.v1.DescribeControllerRequest
-	(*DescribeControllerResponse)(nil), // 23: controllerd.v1.DescribeControllerResponse
-	(*DaemonLease)(nil),                // 24: controllerd.v1.DaemonLease
-	(*ListControllersRequest)(nil),     // 25: controllerd.v1.ListControllersRequest
-	(*ListControllersResponse)(nil),    // 26: controllerd.v1.ListControllersResponse
-	(*ControllerSummary)(nil),          // 27: controllerd.v1.ControllerSummary
-	(*ListTermsRequest)(nil),           // 28: controllerd.v1.ListTermsRequest
-	(*ListTermsResponse)(nil),          // 29: controllerd.v1.ListTermsResponse
-	(*ResignControllerRequest)(nil),    // 30: controllerd.v1.ResignControllerRequest
-	(*ResignControllerResponse)(nil),   // 31: controllerd.v1.ResignControllerResponse
-	(*TransferControllerRequest)(nil),  // 32: controllerd.v1.TransferControllerRequest
-	(*TransferControllerResponse)(nil), // 33: controllerd.v1.TransferControllerResponse
-	nil,                                // 34: controllerd.v1.NewTopic.ConfigEntry
-	nil,                                // 35: controllerd.v1.DescribeTopicResponse.ConfigEntry
-	nil,                                // 36: controllerd.v1.DescribeControllerResponse.CountersEntry
-	(*PartitionRecord)(nil),            // 37: controllerd.v1.PartitionRecord
-	(BrokerState)(0),                   // 38: controllerd.v1.BrokerState
-	(*Endpoint)(nil),                   // 39: controllerd.v1.Endpoint
-	(*TopicReplicas)(nil),              // 40: controllerd.v1.TopicReplicas
-	(*TermRecord)(nil),                 // 41: controllerd.v1.TermRecord
+	(ElectionType)(0),                  // 0: controllerd.v1.ElectionType
+	(*CreateTopicsRequest)(nil),        // 1: controllerd.v1.CreateTopicsRequest
+	(*NewTopic)(nil),                   // 2: controllerd.v1.NewTopic
+	(*ReplicaAssignment)(nil),          // 3: controllerd.v1.ReplicaAssignment
+	(*CreateTopicsResponse)(nil),       // 4: controllerd.v1.CreateTopicsResponse
+	(*CreateTopicResult)(nil),          // 5: controllerd.v1.CreateTopicResult
+	(*DeleteTopicsRequest)(nil),        // 6: controllerd.v1.DeleteTopicsRequest
+	(*TopicToDelete)(nil),              // 7: controllerd.v1.TopicToDelete
+	(*DeleteTopicsResponse)(nil),       // 8: controllerd.v1.DeleteTopicsResponse
+	(*DeleteTopicResult)(nil),          // 9: controllerd.v1.DeleteTopicResult
+	(*ElectLeadersRequest)(nil),        // 10: controllerd.v1.ElectLeadersRequest
+	(*TopicPartitions)(nil),            // 11: controllerd.v1.TopicPartitions
+	(*ElectLeadersResponse)(nil),       // 12: controllerd.v1.ElectLeadersResponse
+	(*ElectionResult)(nil),             // 13: controllerd.v1.ElectionResult
+	(*ListTopicsRequest)(nil),          // 14: controllerd.v1.ListTopicsRequest
+	(*ListTopicsResponse)(nil),         // 15: controllerd.v1.ListTopicsResponse
+	(*TopicSummary)(nil),               // 16: controllerd.v1.TopicSummary
+	(*DescribeTopicRequest)(nil),       // 17: controllerd.v1.DescribeTopicRequest
+	(*DescribeTopicResponse)(nil),      // 18: controllerd.v1.DescribeTopicResponse
+	(*UnconfirmedReplicas)(nil),        // 19: controllerd.v1.UnconfirmedReplicas
+	(*ListTombstonesRequest)(nil),      // 20: controllerd.v1.ListTombstonesRequest
+	(*ListTombstonesResponse)(nil),     // 21: controllerd.v1.ListTombstonesResponse
+	(*TombstoneSummary)(nil),           // 22: controllerd.v1.TombstoneSummary
+	(*OfflineReplicas)(nil),            // 23: controllerd.v1.OfflineReplicas
+	(*ListBrokersRequest)(nil),         // 24: controllerd.v1.ListBrokersRequest
+	(*ListBrokersResponse)(nil),        // 25: controllerd.v1.ListBrokersResponse
+	(*BrokerSummary)(nil),              // 26: controllerd.v1.BrokerSummary
+	(*DescribeControllerRequest)(nil),  // 27: controllerd.v1.DescribeControllerRequest
+	(*DescribeControllerResponse)(nil), // 28: controllerd.v1.DescribeControllerResponse
+	(*DaemonLease)(nil),                // 29: controllerd.v1.DaemonLease
+	(*ListControllersRequest)(nil),     // 30: controllerd.v1.ListControllersRequest
+	(*ListControllersResponse)(nil),    // 31: controllerd.v1.ListControllersResponse
+	(*ControllerSummary)(nil),          // 32: controllerd.v1.ControllerSummary
+	(*ListTermsRequest)(nil),           // 33: controllerd.v1.ListTermsRequest
+	(*ListTermsResponse)(nil),          // 34: controllerd.v1.ListTermsResponse
+	(*ResignControllerRequest)(nil),    // 35: controllerd.v1.ResignControllerRequest
+	(*ResignControllerResponse)(nil),   // 36: controllerd.v1.ResignControllerResponse
+	(*TransferControllerRequest)(nil),  // 37: controllerd.v1.TransferControllerRequest
+	(*TransferControllerResponse)(nil), // 38: controllerd.v1.TransferControllerResponse
+	nil,                                // 39: controllerd.v1.NewTopic.ConfigEntry
+	nil,                                // 40: controllerd.v1.DescribeTopicResponse.ConfigEntry
+	nil,                                // 41: controllerd.v1.DescribeControllerResponse.CountersEntry
+	(*PartitionRecord)(nil),            // 42: controllerd.v1.PartitionRecord
+	(BrokerState)(0),                   // 43: controllerd.v1.BrokerState
+	(*Endpoint)(nil),                   // 44: controllerd.v1.Endpoint
+	(*TopicReplicas)(nil),              // 45: controllerd.v1.TopicReplicas
+	(*TermRecord)(nil),                 // 46: controllerd.v1.TermRecord
 }
 var file_controllerd_v1_admin_proto_depIdxs = []int32{
-	1,  // 0: controllerd.v1.CreateTopicsRequest.topics:type_name -> controllerd.v1.NewTopic
-	34, // 1: controllerd.v1.NewTopic.config:type_name -> controllerd.v1.NewTopic.ConfigEntry
-	2,  // 2: controllerd.v1.NewTopic.assignments:type_name -> controllerd.v1.ReplicaAssignment
-	4,  // 3: controllerd.v1.CreateTopicsResponse.results:type_name -> controllerd.v1.CreateTopicResult
-	6,  // 4: controllerd.v1.DeleteTopicsRequest.topics:type_name -> controllerd.v1.TopicToDelete
-	8,  // 5: controllerd.v1.DeleteTopicsResponse.results:type_name -> controllerd.v1.DeleteTopicResult
-	11, // 6: controllerd.v1.ListTopicsResponse.topics:type_name -> controllerd.v1.TopicSummary
-	11, // 7: controllerd.v1.DescribeTopicResponse.topic:type_name -> controllerd.v1.TopicSummary
-	37, // 8: controllerd.v1.DescribeTopicResponse.partitions:type_name -> controllerd.v1.PartitionRecord
-	35, // 9: controllerd.v1.DescribeTopicResponse.config:type_name -> controllerd.v1.DescribeTopicResponse.ConfigEntry
-	18, // 10: controllerd.v1.DescribeTopicResponse.offline:type_name -> controllerd.v1.OfflineReplicas
-	14, // 11: controllerd.v1.DescribeTopicResponse.unconfirmed:type_name -> controllerd.v1.UnconfirmedReplicas
-	17, // 12: controllerd.v1.ListTombstonesResponse.tombstones:type_name -> controllerd.v1.TombstoneSummary
-	21, // 13: controllerd.v1.ListBrokersResponse.brokers:type_name -> controllerd.v1.BrokerSummary
-	38, // 14: controllerd.v1.BrokerSummary.state:type_name -> controllerd.v1.BrokerState
-	39, // 15: controllerd.v1.BrokerSummary.endpoints:type_name -> controllerd.v1.Endpoint
-	40, // 16: controllerd.v1.BrokerSummary.strays:type_name -> controllerd.v1.TopicReplicas
-	36, // 17: controllerd.v1.DescribeControllerResponse.counters:type_name -> controllerd.v1.DescribeControllerResponse.CountersEntry
-	24, // 18: controllerd.v1.DescribeControllerResponse.lease:type_name -> controllerd.v1.DaemonLease
-	27, // 19: controllerd.v1.ListControllersResponse.controllers:type_name -> controllerd.v1.ControllerSummary
-	41, // 20: controllerd.v1.ListTermsResponse.terms:type_name -> controllerd.v1.TermRecord
-	0,  // 21: controllerd.v1.AdminService.CreateTopics:input_type -> controllerd.v1.CreateTopicsRequest
-	5,  // 22: controllerd.v1.AdminService.DeleteTopics:input_type -> controllerd.v1.DeleteTopicsRequest
-	9,  // 23: controllerd.v1.AdminService.ListTopics:input_type -> controllerd.v1.ListTopicsRequest
-	12, // 24: controllerd.v1.AdminService.DescribeTopic:input_type -> controllerd.v1.DescribeTopicRequest
-	15, // 25: controllerd.v1.AdminService.ListTombstones:input_type -> controllerd.v1.ListTombstonesRequest
-	19, // 26: controllerd.v1.AdminService.ListBrokers:input_type -> controllerd.v1.ListBrokersRequest
-	22, // 27: controllerd.v1.AdminService.DescribeController:input_type -> controllerd.v1.DescribeControllerRequest
-	25, // 28: controllerd.v1.AdminService.ListControllers:input_type -> controllerd.v1.ListControllersRequest
-	28, // 29: controllerd.v1.AdminService.ListTerms:input_type -> controllerd.v1.ListTermsRequest
-	30, // 30: controllerd.v1.AdminService.ResignController:input_type -> controllerd.v1.ResignControllerRequest
-	32, // 31: controllerd.v1.AdminService.TransferController:input_type -> controllerd.v1.TransferControllerRequest
-	3,  // 32: controllerd.v1.AdminService.CreateTopics:output_type -> controllerd.v1.CreateTopicsResponse
-	7,  // 33: controllerd.v1.AdminService.DeleteTopics:output_type -> controllerd.v1.DeleteTopicsResponse
-	10, // 34: controllerd.v1.AdminService.ListTopics:output_type -> controllerd.v1.ListTopicsResponse
-	13, // 35: controllerd.v1.AdminService.DescribeTopic:output_type -> controllerd.v1.DescribeTopicResponse
-	16, // 36: controllerd.v1.AdminService.ListTombstones:output_type -> controllerd.v1.ListTombstonesResponse
-	20, // 37: controllerd.v1.AdminService.ListBrokers:output_type -> controllerd.v1.ListBrokersResponse
-	23, // 38: controllerd.v1.AdminService.DescribeController:output_type -> controllerd.v1.DescribeControllerResponse
-	26, // 39: controllerd.v1.AdminService.ListControllers:output_type -> controllerd.v1.ListControllersResponse
-	29, // 40: controllerd.v1.AdminService.ListTerms:output_type -> controllerd.v1.ListTermsResponse
-	31, // 41: controllerd.v1.AdminService.ResignController:output_type -> controllerd.v1.ResignControllerResponse
-	33, // 42: controllerd.v1.AdminService.TransferController:output_type -> controllerd.v1.TransferControllerResponse
-	32, // [32:43] is the sub-list for method output_type
-	21, // [21:32] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	2,  // 0: controllerd.v1.CreateTopicsRequest.topics:type_name -> controllerd.v1.NewTopic
+	39, // 1: controllerd.v1.NewTopic.config:type_name -> controllerd.v1.NewTopic.ConfigEntry
+	3,  // 2: controllerd.v1.NewTopic.assignments:type_name -> controllerd.v1.ReplicaAssignment
+	5,  // 3: controllerd.v1.CreateTopicsResponse.results:type_name -> controllerd.v1.CreateTopicResult
+	7,  // 4: controllerd.v1.DeleteTopicsRequest.topics:type_name -> controllerd.v1.TopicToDelete
+	9,  // 5: controllerd.v1.DeleteTopicsResponse.results:type_name -> controllerd.v1.DeleteTopicResult
+	0,  // 6: controllerd.v1.ElectLeadersRequest.type:type_name -> controllerd.v1.ElectionType
+	11, // 7: controllerd.v1.ElectLeadersRequest.topics:type_name -> controllerd.v1.TopicPartitions
+	13, // 8: controllerd.v1.ElectLeadersResponse.results:type_name -> controllerd.v1.ElectionResult
+	16, // 9: controllerd.v1.ListTopicsResponse.topics:type_name -> controllerd.v1.TopicSummary
+	16, // 10: controllerd.v1.DescribeTopicResponse.topic:type_name -> controllerd.v1.TopicSummary
+	42, // 11: controllerd.v1.DescribeTopicResponse.partitions:type_name -> controllerd.v1.PartitionRecord
+	40, // 12: controllerd.v1.DescribeTopicResponse.config:type_name -> controllerd.v1.DescribeTopicResponse.ConfigEntry
+	23, // 13: controllerd.v1.DescribeTopicResponse.offline:type_name -> controllerd.v1.OfflineReplicas
+	19, // 14: controllerd.v1.DescribeTopicResponse.unconfirmed:type_name -> controllerd.v1.UnconfirmedReplicas
+	22, // 15: controllerd.v1.ListTombstonesResponse.tombstones:type_name -> controllerd.v1.TombstoneSummary
+	26, // 16: controllerd.v1.ListBrokersResponse.brokers:type_name -> controllerd.v1.BrokerSummary
+	43, // 17: controllerd.v1.BrokerSummary.state:type_name -> controllerd.v1.BrokerState
+	44, // 18: controllerd.v1.BrokerSummary.endpoints:type_name -> controllerd.v1.Endpoint
+	45, // 19: controllerd.v1.BrokerSummary.strays:type_name -> controllerd.v1.TopicReplicas
+	41, // 20: controllerd.v1.DescribeControllerResponse.counters:type_name -> controllerd.v1.DescribeControllerResponse.CountersEntry
+	29, // 21: controllerd.v1.DescribeControllerResponse.lease:type_name -> controllerd.v1.DaemonLease
+	32, // 22: controllerd.v1.ListControllersResponse.controllers:type_name -> controllerd.v1.ControllerSummary
+	46, // 23: controllerd.v1.ListTermsResponse.terms:type_name -> controllerd.v1.TermRecord
+	1,  // 24: controllerd.v1.AdminService.CreateTopics:input_type -> controllerd.v1.CreateTopicsRequest
+	6,  // 25: controllerd.v1.AdminService.DeleteTopics:input_type -> controllerd.v1.DeleteTopicsRequest
+	10, // 26: controllerd.v1.AdminService.ElectLeaders:input_type -> controllerd.v1.ElectLeadersRequest
+	14, // 27: controllerd.v1.AdminService.ListTopics:input_type -> controllerd.v1.ListTopicsRequest
+	17, // 28: controllerd.v1.AdminService.DescribeTopic:input_type -> controllerd.v1.DescribeTopicRequest
+	20, // 29: controllerd.v1.AdminService.ListTombstones:input_type -> controllerd.v1.ListTombstonesRequest
+	24, // 30: controllerd.v1.AdminService.ListBrokers:input_type -> controllerd.v1.ListBrokersRequest
+	27, // 31: controllerd.v1.AdminService.DescribeController:input_type -> controllerd.v1.DescribeControllerRequest
+	30, // 32: controllerd.v1.AdminService.ListControllers:input_type -> controllerd.v1.ListControllersRequest
+	33, // 33: controllerd.v1.AdminService.ListTerms:input_type -> controllerd.v1.ListTermsRequest
+	35, // 34: controllerd.v1.AdminService.ResignController:input_type -> controllerd.v1.ResignControllerRequest
+	37, // 35: controllerd.v1.AdminService.TransferController:input_type -> controllerd.v1.TransferControllerRequest
+	4,  // 36: controllerd.v1.AdminService.CreateTopics:output_type -> controllerd.v1.CreateTopicsResponse
+	8,  // 37: controllerd.v1.AdminService.DeleteTopics:output_type -> controllerd.v1.DeleteTopicsResponse
+	12, // 38: controllerd.v1.AdminService.ElectLeaders:output_type -> controllerd.v1.ElectLeadersResponse
+	15, // 39: controllerd.v1.AdminService.ListTopics:output_type -> controllerd.v1.ListTopicsResponse
+	18, // 40: controllerd.v1.AdminService.DescribeTopic:output_type -> controllerd.v1.DescribeTopicResponse
+	21, // 41: controllerd.v1.AdminService.ListTombstones:output_type -> controllerd.v1.ListTombstonesResponse
+	25, // 42: controllerd.v1.AdminService.ListBrokers:output_type -> controllerd.v1.ListBrokersResponse
+	28, // 43: controllerd.v1.AdminService.DescribeController:output_type -> controllerd.v1.DescribeControllerResponse
+	31, // 44: controllerd.v1.AdminService.ListControllers:output_type -> controllerd.v1.ListControllersResponse
+	34, // 45: controllerd.v1.AdminService.ListTerms:output_type -> controllerd.v1.ListTermsResponse
+	36, // 46: controllerd.v1.AdminService.ResignController:output_type -> controllerd.v1.ResignControllerResponse
+	38, // 47: controllerd.v1.AdminService.TransferController:output_type -> controllerd.v1.TransferControllerResponse
+	36, // [36:48] is the sub-list for method output_type
+	24, // [24:36] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_controllerd_v1_admin_proto_init() }
@@ -2756,19 +3162,20 @@ func file_controllerd_v1_admin_proto_init() {
 	}
 	file_controllerd_v1_command_proto_init()
 	file_controllerd_v1_record_proto_init()
-	file_controllerd_v1_admin_proto_msgTypes[21].OneofWrappers = []any{}
+	file_controllerd_v1_admin_proto_msgTypes[25].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_controllerd_v1_admin_proto_rawDesc), len(file_controllerd_v1_admin_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   37,
+			NumEnums:      1,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_controllerd_v1_admin_proto_goTypes,
 		DependencyIndexes: file_controllerd_v1_admin_proto_depIdxs,
+		EnumInfos:         file_controllerd_v1_admin_proto_enumTypes,
 		MessageInfos:      file_controllerd_v1_admin_proto_msgTypes,
 	}.Build()
 	File_controllerd_v1_admin_proto = out.File

@@ -23,6 +23,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	AdminService_CreateTopics_FullMethodName       = "/controllerd.v1.AdminService/CreateTopics"
 	AdminService_DeleteTopics_FullMethodName       = "/controllerd.v1.AdminService/DeleteTopics"
+	AdminService_ElectLeaders_FullMethodName       = "/controllerd.v1.AdminService/ElectLeaders"
 	AdminService_ListTopics_FullMethodName         = "/controllerd.v1.AdminService/ListTopics"
 	AdminService_DescribeTopic_FullMethodName      = "/controllerd.v1.AdminService/DescribeTopic"
 	AdminService_ListTombstones_FullMethodName     = "/controllerd.v1.AdminService/ListTombstones"
@@ -42,6 +43,8 @@ const (
 type AdminServiceClient interface {
 	CreateTopics(ctx context.Context, in *CreateTopicsRequest, opts ...grpc.CallOption) (*CreateTopicsResponse, error)
 	DeleteTopics(ctx context.Context, in *DeleteTopicsRequest, opts ...grpc.CallOption) (*DeleteTopicsResponse, error)
+	// ElectLeaders gives partitions other leaders.
+	ElectLeaders(ctx context.Context, in *ElectLeadersRequest, opts ...grpc.CallOption) (*ElectLeadersResponse, error)
 	ListTopics(ctx context.Context, in *ListTopicsRequest, opts ...grpc.CallOption) (*ListTopicsResponse, error)
 	DescribeTopic(ctx context.Context, in *DescribeTopicRequest, opts ...grpc.CallOption) (*DescribeTopicResponse, error)
 	// ListTombstones lists deleted topics of which brokers may still hold
@@ -79,6 +82,16 @@ func (c *adminServiceClient) DeleteTopics(ctx context.Context, in *DeleteTopicsR
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DeleteTopicsResponse)
 	err := c.cc.Invoke(ctx, AdminService_DeleteTopics_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ElectLeaders(ctx context.Context, in *ElectLeadersRequest, opts ...grpc.CallOption) (*ElectLeadersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ElectLeadersResponse)
+	err := c.cc.Invoke(ctx, AdminService_ElectLeaders_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -183,6 +196,8 @@ func (c *adminServiceClient) TransferController(ctx context.Context, in *Transfe
 type AdminServiceServer interface {
 	CreateTopics(context.Context, *CreateTopicsRequest) (*CreateTopicsResponse, error)
 	DeleteTopics(context.Context, *DeleteTopicsRequest) (*DeleteTopicsResponse, error)
+	// ElectLeaders gives partitions other leaders.
+	ElectLeaders(context.Context, *ElectLeadersRequest) (*ElectLeadersResponse, error)
 	ListTopics(context.Context, *ListTopicsRequest) (*ListTopicsResponse, error)
 	DescribeTopic(context.Context, *DescribeTopicRequest) (*DescribeTopicResponse, error)
 	// ListTombstones lists deleted topics of which brokers may still hold
@@ -211,6 +226,9 @@ func (UnimplementedAdminServiceServer) CreateTopics(context.Context, *CreateTopi
 }
 func (UnimplementedAdminServiceServer) DeleteTopics(context.Context, *DeleteTopicsRequest) (*DeleteTopicsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteTopics not implemented")
+}
+func (UnimplementedAdminServiceServer) ElectLeaders(context.Context, *ElectLeadersRequest) (*ElectLeadersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ElectLeaders not implemented")
 }
 func (UnimplementedAdminServiceServer) ListTopics(context.Context, *ListTopicsRequest) (*ListTopicsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListTopics not implemented")
@@ -292,6 +310,24 @@ func _AdminService_DeleteTopics_Handler(srv interface{}, ctx context.Context, de
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AdminServiceServer).DeleteTopics(ctx, req.(*DeleteTopicsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ElectLeaders_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ElectLeadersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ElectLeaders(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ElectLeaders_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ElectLeaders(ctx, req.(*ElectLeadersRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -472,6 +508,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteTopics",
 			Handler:    _AdminService_DeleteTopics_Handler,
+		},
+		{
+			MethodName: "ElectLeaders",
+			Handler:    _AdminService_ElectLeaders_Handler,
 		},
 		{
 			MethodName: "ListTopics",

@@ -272,6 +272,8 @@ const (
 	ChangeCause_CHANGE_CAUSE_REPLICA_ONLINE ChangeCause = 13
 	// Its epochs were raised, after etcd had been restored from a snapshot.
 	ChangeCause_CHANGE_CAUSE_RECOVERED ChangeCause = 14
+	// Somebody has named the leader.
+	ChangeCause_CHANGE_CAUSE_DESIGNATED_ELECTION ChangeCause = 15
 )
 
 // Enum value maps for ChangeCause.
@@ -292,6 +294,7 @@ var (
 		12: "CHANGE_CAUSE_REPLICA_OFFLINE",
 		13: "CHANGE_CAUSE_REPLICA_ONLINE",
 		14: "CHANGE_CAUSE_RECOVERED",
+		15: "CHANGE_CAUSE_DESIGNATED_ELECTION",
 	}
 	ChangeCause_value = map[string]int32{
 		"CHANGE_CAUSE_UNSPECIFIED":         0,
@@ -309,6 +312,7 @@ var (
 		"CHANGE_CAUSE_REPLICA_OFFLINE":     12,
 		"CHANGE_CAUSE_REPLICA_ONLINE":      13,
 		"CHANGE_CAUSE_RECOVERED":           14,
+		"CHANGE_CAUSE_DESIGNATED_ELECTION": 15,
 	}
 )
 
@@ -1186,8 +1190,11 @@ type PartitionRecord struct {
 	// Revision of the image that it was decided from. A replica whose broker
 	// epoch is higher has restarted since.
 	DecidedRevision int64 `protobuf:"varint,14,opt,name=decided_revision,json=decidedRevision,proto3" json:"decided_revision,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Why somebody has asked for the last change; empty if nobody has said, or if
+	// it was a rule.
+	Reason        string `protobuf:"bytes,15,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PartitionRecord) Reset() {
@@ -1316,6 +1323,13 @@ func (x *PartitionRecord) GetDecidedRevision() int64 {
 		return x.DecidedRevision
 	}
 	return 0
+}
+
+func (x *PartitionRecord) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
 }
 
 // A key under `tombstones/`: what is left of a deleted topic until all who may
@@ -1598,7 +1612,7 @@ const file_controllerd_v1_record_proto_rawDesc = "" +
 	"\rcreate_reason\x18\v \x01(\tR\fcreateReason\x1a9\n" +
 	"\vConfigEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf0\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x88\x04\n" +
 	"\x0fPartitionRecord\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x1a\n" +
 	"\breplicas\x18\x02 \x03(\x05R\breplicas\x12\x16\n" +
@@ -1615,7 +1629,8 @@ const file_controllerd_v1_record_proto_rawDesc = "" +
 	"\x05cause\x18\f \x01(\x0e2\x1b.controllerd.v1.ChangeCauseR\x05cause\x12\x1d\n" +
 	"\n" +
 	"changed_ms\x18\r \x01(\x03R\tchangedMs\x12)\n" +
-	"\x10decided_revision\x18\x0e \x01(\x03R\x0fdecidedRevision\"\x87\x02\n" +
+	"\x10decided_revision\x18\x0e \x01(\x03R\x0fdecidedRevision\x12\x16\n" +
+	"\x06reason\x18\x0f \x01(\tR\x06reason\"\x87\x02\n" +
 	"\x0fTombstoneRecord\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x1e\n" +
 	"\n" +
@@ -1655,7 +1670,7 @@ const file_controllerd_v1_record_proto_rawDesc = "" +
 	"\rRecoveryState\x12\x1e\n" +
 	"\x1aRECOVERY_STATE_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18RECOVERY_STATE_RECOVERED\x10\x01\x12\x1d\n" +
-	"\x19RECOVERY_STATE_RECOVERING\x10\x02*\xec\x03\n" +
+	"\x19RECOVERY_STATE_RECOVERING\x10\x02*\x92\x04\n" +
 	"\vChangeCause\x12\x1c\n" +
 	"\x18CHANGE_CAUSE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14CHANGE_CAUSE_CREATED\x10\x01\x12\x1c\n" +
@@ -1672,7 +1687,8 @@ const file_controllerd_v1_record_proto_rawDesc = "" +
 	"\x1fCHANGE_CAUSE_BROKER_UNREACHABLE\x10\v\x12 \n" +
 	"\x1cCHANGE_CAUSE_REPLICA_OFFLINE\x10\f\x12\x1f\n" +
 	"\x1bCHANGE_CAUSE_REPLICA_ONLINE\x10\r\x12\x1a\n" +
-	"\x16CHANGE_CAUSE_RECOVERED\x10\x0eBGZEgithub.com/controllerd/controllerd/proto/controllerd/v1;controllerdv1b\x06proto3"
+	"\x16CHANGE_CAUSE_RECOVERED\x10\x0e\x12$\n" +
+	" CHANGE_CAUSE_DESIGNATED_ELECTION\x10\x0fBGZEgithub.com/controllerd/controllerd/proto/controllerd/v1;controllerdv1b\x06proto3"
 
 var (
 	file_controllerd_v1_record_proto_rawDescOnce sync.Once
