@@ -17,7 +17,7 @@ COPY --from=build /src/bin/controllerd /controllerd
 # For serve --embedded-etcd: a volume here belongs to the user.
 COPY --from=build --chown=65532:65532 /src/data /var/lib/controllerd
 USER 65532:65532
-EXPOSE 7070 7080
+EXPOSE 7070 9170
 HEALTHCHECK --interval=10s --timeout=5s CMD ["/controllerd", "controller", "status", "--timeout", "4s"]
 ENTRYPOINT ["/controllerd"]
-CMD ["serve", "--listen", ":7070", "--metrics-listen", ":7080"]
+CMD ["serve", "--listen", ":7070", "--metrics-listen", ":9170"]
