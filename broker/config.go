@@ -43,7 +43,9 @@ type Config struct {
 	// ControlListen is where commands are served.
 	ControlListen string
 	// AdvertiseControl is where the controller reaches the control listener.
-	// Default: the address of the listener.
+	// Default: the address of the listener. Only then is the broker taken for
+	// dead before its session expires, when its connection breaks and the address
+	// refuses new ones for 200 ms.
 	AdvertiseControl string
 	// ServerOptions are added to those of the control listener.
 	ServerOptions []grpc.ServerOption

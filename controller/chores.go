@@ -25,11 +25,11 @@ const maxGuarded = 100
 // choresDue reports whether there is something to write that no request has
 // asked for, beside the agenda.
 func (l *Loop) choresDue() bool {
-	return l.machine.TopicsDue() > 0 || len(l.pusher.Confirmed()) > 0 || l.sweeping != 0 || l.marksDue()
+	return l.machine.TopicsDue() > 0 || len(l.pusher.Confirmed()) > 0 || l.sweeping != 0 || l.marksDue() || len(l.pusher.Dead(l.im)) > 0
 }
 
 // doChores deletes the topics that are marked, makes the partitions that are
-// wanted, marks brokers that do not answer, takes those brokers out of
+// wanted, deletes the keys of dead brokers, marks those that do not answer, takes those brokers out of
 // tombstones that have confirmed, and deletes hidden blocks.
 func (d *draft) doChores() {
 	n := 0
@@ -44,6 +44,7 @@ func (d *draft) doChores() {
 			n++
 		}
 	}
+	d.buryBrokers()
 	d.markBrokers()
 	d.shrinkTombstones()
 	d.sweep()

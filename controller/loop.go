@@ -132,7 +132,7 @@ func NewLoop(cfg LoopConfig) *Loop {
 	}
 	im := cluster.NewImage(cfg.Keys)
 	pusher := rpc.NewPusher(cfg.Election.Self.GetId())
-	pusher.TakenOut, pusher.MaxRemovals = cfg.TakenOut.Push, cfg.Removals
+	pusher.TakenOut, pusher.MaxRemovals, pusher.DeathProbe = cfg.TakenOut.Push, cfg.Removals, cfg.Election.DeathProbe
 	if cfg.Slice == 0 {
 		cfg.Slice = defaultSlice
 	}
@@ -314,7 +314,7 @@ func (l *Loop) elect(actions []election.Action, out []Action) []Action {
 			l.Stats.Terms++
 			l.pause, l.refused, l.sweep, l.sweepAt = 0, nil, true, l.now+checkAfter
 			l.answered, l.unanswered = 0, 0
-			l.pusher.Begin(a.Claim)
+			l.pusher.Begin(l.now, a.Claim)
 			l.vouched, l.sweeping = a.Claim.Rev, 0
 			l.reach.next, l.reach.marks = 0, nil
 			l.beginTakeover()

@@ -97,7 +97,7 @@ func (l *Loop) noteCutOff(events []cluster.Event) {
 func (l *Loop) markDue(id cluster.BrokerID) bool {
 	want, judged := l.reach.marks[id]
 	b := l.im.Brokers[id]
-	return judged && b != nil && b.Unreachable() != want
+	return judged && b != nil && b.Unreachable() != want && !l.pusher.CountsAsDead(id) // whose key is to be deleted
 }
 
 func (l *Loop) marksDue() bool {
@@ -123,10 +123,24 @@ func (d *draft) markBrokers() {
 		}
 		key := l.im.Keys.Broker(id)
 		d.chores = append(d.chores, &unit{
-			conds: []store.Cond{store.CreateRevIs(key, store.Rev(b.Epoch)), store.ModRevIs(key, b.ModRev)},
+			conds: sameBroker(key, b),
 			ops:   []store.Op{store.PutKeepLease(key, cluster.Encode(record))},
 		})
 	}
+}
+
+// buryBrokers deletes the keys of brokers whose death is proved, as long as they
+// are those of the sessions that were seen.
+func (d *draft) buryBrokers() {
+	for _, b := range d.l.pusher.Dead(d.l.im) {
+		key := d.l.im.Keys.Broker(b.ID)
+		d.chores = append(d.chores, &unit{conds: sameBroker(key, b), ops: []store.Op{store.Delete(key)}})
+	}
+}
+
+// sameBroker is the condition that a broker's key is as it was seen.
+func sameBroker(key string, b *cluster.Broker) []store.Cond {
+	return []store.Cond{store.CreateRevIs(key, store.Rev(b.Epoch)), store.ModRevIs(key, b.ModRev)}
 }
 
 // unreachable names live brokers that are marked.

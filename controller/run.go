@@ -331,6 +331,10 @@ func (c *Controller) do(ctx context.Context, a Action) {
 	case Elect:
 		c.elect(ctx, a.Action)
 	case Push:
+		if dead, ok := a.Action.(rpc.Proven); ok {
+			c.log.Warn("a broker is gone: its connection broke, and its address refuses new ones",
+				"broker", int32(dead.Broker), "broker_epoch", int64(dead.Epoch), "address", dead.Address)
+		}
 		c.streams.Do(ctx, a.Action)
 	case Answer:
 		if reply := c.replies[a.ID]; reply != nil {

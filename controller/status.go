@@ -33,6 +33,7 @@ func (l *Loop) View() rpc.View {
 			"keys_healed": l.Stats.Healed, "hidden_blocks_deleted": l.Stats.Hidden, "illegal_writes": l.Stats.Illegal, "agenda_corrected": l.Stats.Swept,
 			"brokers_disbelieved":     l.Stats.Disbelieved,
 			"controllers_proven_dead": l.candidate.Proofs.Proven, "controller_deaths_damped": l.candidate.Proofs.Damped,
+			"brokers_proven_dead": push.DeathsProven, "broker_deaths_damped": push.DeathsDamped,
 			"brokers_unreachable": l.Stats.Unreachable, "terms_cut_off": l.Stats.CutOff, "states_sent": push.Sent, "states_applied": push.Applied,
 			"states_already": push.Already, "states_failed": push.Failed, "commands_refused": push.Refused,
 			"full_syncs": push.FullSyncs, "streams_resumed": push.Resumed, "digests_mismatched": push.Mismatched,

@@ -121,7 +121,7 @@ func elect(leader cluster.BrokerID) func(*cluster.Partition) {
 	return func(p *cluster.Partition) { p.Leader = leader; p.LeaderEpoch++ }
 }
 
-func (h *hub) begin(e cluster.Epoch) { h.p.Begin(epoch.Claim{Epoch: e, Rev: h.m.Rev()}) }
+func (h *hub) begin(e cluster.Epoch) { h.p.Begin(h.now, epoch.Claim{Epoch: e, Rev: h.m.Rev()}) }
 
 // step lets the pusher do what is due.
 func (h *hub) step() {
@@ -141,6 +141,10 @@ func (h *hub) note(actions []PushAction) {
 			h.done = append(h.done, fmt.Sprintf("dial %d at %s", a.Stream.Broker, a.Address))
 		case Hangup:
 			h.done = append(h.done, fmt.Sprintf("hangup %d", a.Stream.Broker))
+		case Redial:
+			h.done = append(h.done, fmt.Sprintf("redial %d at %s", a.Stream.Broker, a.Address))
+		case Proven:
+			h.done = append(h.done, fmt.Sprintf("proven %d at %s", a.Broker, a.Address))
 		case Reread:
 			h.done = append(h.done, fmt.Sprintf("reread %d", a.Broker))
 		case Doubt:
@@ -197,7 +201,7 @@ func (h *hub) greets(id cluster.BrokerID, hello *pb.Hello) {
 
 func (h *hub) closes(id cluster.BrokerID, err error) {
 	h.t.Helper()
-	h.take(Closed{h.streams[id], err})
+	h.take(Closed{Stream: h.streams[id], Err: err})
 }
 
 func (h *hub) says(id cluster.BrokerID, r *pb.CommandsResponse) {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/controllerd/controllerd/cluster"
 	"github.com/controllerd/controllerd/epoch"
-	"github.com/controllerd/controllerd/internal/durations"
 	"github.com/controllerd/controllerd/internal/unfenced"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 	"github.com/controllerd/controllerd/store"
@@ -39,6 +38,7 @@ type PushAction interface{ pushAction() }
 type Dial struct {
 	Stream  StreamID
 	Address string
+	Probe   bool // to be told whether the connection broke
 }
 
 // Send sends on an open stream. It is not answered.
@@ -89,6 +89,9 @@ type Received struct {
 type Closed struct {
 	Stream StreamID
 	Err    error
+	// Broken is the IP address and port at the other end, if the connection
+	// broke, which Dial wanted to know, and not by this side.
+	Broken string
 }
 
 func (Opened) pushEvent()   {}
@@ -125,13 +128,17 @@ type Pusher struct {
 	live     *broadcast // the live brokers, as liveOf counts them
 	liveOf   int64
 	closing  map[StreamID]bool // hung up, not yet closed
+	deaths   deaths
 	streams  int64
 	mark     int64 // the number of the last Mark
 	markAt   int64 // where the change list ended then
 	Stats    PushStats
 	// MaxRemovals is how many deleted topics are remembered; 0: DefaultRemovals.
 	MaxRemovals int
-	TakenOut    PushTakenOut
+	// DeathProbe: brokers that allow it count as dead when they refuse
+	// connections.
+	DeathProbe bool
+	TakenOut   PushTakenOut
 }
 
 // PushTakenOut says which safety parts are removed; see package unfenced.
@@ -140,31 +147,6 @@ type PushTakenOut struct {
 	History     unfenced.Switch // a stream goes on from a point of another history
 	ResumePoint unfenced.Switch // brokers are told that they know everything
 	Digest      unfenced.Switch // what brokers hold is not compared
-}
-
-// PushStats count since the process began.
-type PushStats struct {
-	Sent    int64 // partition states in LeaderAndIsr commands
-	Applied int64
-	Already int64
-	Failed  int64 // results of any other kind
-	Refused int64 // whole commands, by the gate of a broker
-	// Refusals are Refused by reason.
-	Refusals Refusals
-	// AckTime is for how long commands wait for the answer of a gate.
-	AckTime durations.Histogram
-	Encoded int64 // bodies of metadata, each for all brokers
-	// Streams that began with everything, and that went on where an earlier
-	// one had ended.
-	FullSyncs, Resumed int64
-	// Of the former, those that named a point of a history that etcd does not
-	// hold, and a point from before what is remembered.
-	Foreign, Forgotten int64
-	// Mismatched counts brokers that held something else than they were told.
-	Mismatched int64
-	// WentOffline counts replicas whose storage failed, each time, and Strays
-	// those that a full sync did not name.
-	WentOffline, Strays int64
 }
 
 // NewPusher is a pusher that follows an image from its beginning.
@@ -217,7 +199,8 @@ func (p *Pusher) Observe(events []cluster.Event) {
 }
 
 // Begin starts to push under a claim.
-func (p *Pusher) Begin(claim epoch.Claim) {
+func (p *Pusher) Begin(now time.Duration, claim epoch.Claim) {
+	p.deaths = beginDeaths(now)
 	p.claim, p.followed = claim, -1
 	clear(p.removals.confirmed)
 	p.removals.done = newChangeList()
@@ -266,7 +249,7 @@ func (p *Pusher) drop(t *target, out []PushAction) []PushAction {
 		p.closing[t.stream] = true
 		out = append(out, Hangup{t.stream})
 	}
-	return out
+	return p.stopRedial(t, out)
 }
 
 // Step sends a slice of what is due; More says whether there is another. The
@@ -326,7 +309,7 @@ func (p *Pusher) follow(now time.Duration, im *cluster.Image, out []PushAction) 
 		}
 		t := &target{
 			id: b.ID, epoch: b.Epoch, address: b.Record.GetControlAddress(), scope: b.Record.GetMetadataScope(),
-			replicas: kept[b.ID], silentSince: now,
+			replicas: kept[b.ID], silentSince: now, probe: p.DeathProbe && b.Record.GetDeathProbe(),
 		}
 		if was := moved[b.ID]; was != nil && !was.answers {
 			t.silentSince = was.silentSince
@@ -347,6 +330,7 @@ func (p *Pusher) Take(now time.Duration, ev PushEvent) []PushAction {
 				return p.stranger(now, t, fmt.Sprintf("at %s answers broker %d", t.address, id), nil)
 			}
 			t.opened(now, ev.Hello)
+			p.deaths.forget(t.id)
 			p.introduce(now, t, ev.Hello)
 			return p.heard(t, cluster.Epoch(ev.Hello.GetControllerEpoch()), nil)
 		}
@@ -361,7 +345,14 @@ func (p *Pusher) Take(now time.Duration, ev PushEvent) []PushAction {
 			if ev.Err != nil {
 				t.problem = Words(ev.Err)
 			}
+			return p.broke(t, ev, nil)
 		}
+		if t := p.targets[ev.Stream.Broker]; t != nil && t.redialed == ev.Stream {
+			t.redialed = StreamID{}
+			p.deaths.forget(t.id)
+		}
+	case Refused:
+		return p.refused(now, ev)
 	}
 	return nil
 }
@@ -406,7 +397,7 @@ func (p *Pusher) acked(now time.Duration, t *target, ack *pb.CommandAck) []PushA
 	p.Stats.AckTime.Observe(now - *t.sentTimes.at(ack.GetSequence()))
 	refusal := ack.GetRefusal()
 	if refusal == pb.Refusal_REFUSAL_UNSPECIFIED {
-		t.again, t.problem, t.answers = 0, "", true
+		t.again, t.problem, t.answers, t.admitted = 0, "", true, true
 		return nil
 	}
 	p.Stats.Refused++

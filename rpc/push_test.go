@@ -532,7 +532,7 @@ func TestPushPings(t *testing.T) {
 	}
 	h.take(Opened{old, &pb.Hello{ControllerEpoch: 9}}) // whatever the old stream still says
 	h.take(Received{old, &pb.CommandsResponse{Response: &pb.CommandsResponse_Ack{Ack: &pb.CommandAck{Sequence: 99, Refusal: 1, ControllerEpoch: 9}}}})
-	h.take(Closed{old, errors.New("cancelled")})
+	h.take(Closed{Stream: old, Err: errors.New("cancelled")})
 	h.wants()
 	h.opens(1)
 	h.step()
@@ -608,7 +608,7 @@ func TestPushFollowsBrokers(t *testing.T) {
 		h.wants("hangup 1", "dial 1 at b1:1")
 		h.hears(1)
 		h.take(Received{old, &pb.CommandsResponse{}})
-		h.take(Closed{old, nil})
+		h.take(Closed{Stream: old})
 		h.opens(1)
 		h.step()
 		if got := h.sent[1][0].GetCommand().GetStamp().GetBrokerEpoch(); got != int64(h.im.Brokers[1].Epoch) || got == int64(old.Epoch) {

@@ -57,7 +57,7 @@ func (h *hub) again(from *pb.ResumePoint) {
 	h.t.Helper()
 	old := h.streams[1]
 	h.note(h.p.End())
-	h.take(Closed{old, nil})
+	h.take(Closed{Stream: old})
 	h.termOf(2)
 	h.step()
 	h.sent[1] = nil

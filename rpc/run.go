@@ -66,21 +66,13 @@ func NewStreams(post func(PushEvent), allowed func() bool, options ...grpc.DialO
 func (s *Streams) Do(ctx context.Context, a PushAction) {
 	switch a := a.(type) {
 	case Dial:
-		ctx, cancel := context.WithCancel(ctx)
-		st := &stream{cancel: cancel, out: make(chan Send, outbox), hangup: make(chan struct{})}
-		s.mu.Lock()
-		s.open[a.Stream] = st
-		s.mu.Unlock()
-		s.wg.Add(1)
-		go func() {
-			defer s.wg.Done()
-			err := s.run(ctx, a, st)
-			cancel()
-			s.mu.Lock()
-			delete(s.open, a.Stream)
-			s.mu.Unlock()
-			s.post(Closed{a.Stream, err})
-		}()
+		st := &stream{out: make(chan Send, outbox), hangup: make(chan struct{})}
+		s.start(ctx, a.Stream, st, func(ctx context.Context) Closed { return s.run(ctx, a, st) })
+	case Redial:
+		s.start(ctx, a.Stream, &stream{}, func(ctx context.Context) Closed {
+			redial(ctx, a.Address, func(whole bool) { s.post(Refused{a.Stream, whole}) })
+			return Closed{Stream: a.Stream}
+		})
 	case Send:
 		if st := s.find(a.Stream); st != nil {
 			select {
@@ -92,6 +84,23 @@ func (s *Streams) Do(ctx context.Context, a PushAction) {
 	case Hangup:
 		s.hangUp(a.Stream)
 	}
+}
+
+// start runs a stream, and posts its end.
+func (s *Streams) start(ctx context.Context, id StreamID, st *stream, run func(context.Context) Closed) {
+	ctx, cancel := context.WithCancel(ctx)
+	st.cancel = cancel
+	s.mu.Lock()
+	s.open[id] = st
+	s.mu.Unlock()
+	s.wg.Go(func() {
+		closed := run(ctx)
+		cancel()
+		s.mu.Lock()
+		delete(s.open, id)
+		s.mu.Unlock()
+		s.post(closed)
+	})
 }
 
 // hangUp ends a stream such that what was sent on it has arrived when it is
@@ -127,13 +136,20 @@ func (s *Streams) Wait() { s.wg.Wait() }
 
 // run opens one stream, says so, and carries it until it ends. It returns only
 // when both directions have ended.
-func (s *Streams) run(ctx context.Context, d Dial, st *stream) error {
+func (s *Streams) run(ctx context.Context, d Dial, st *stream) Closed {
+	var last lastLine
+	err := s.carry(ctx, d, st, &last)
+	return Closed{Stream: d.Stream, Err: err, Broken: last.broken()}
+}
+
+// carry is run, and notes the connection if that is wanted.
+func (s *Streams) carry(ctx context.Context, d Dial, st *stream, last *lastLine) error {
 	select {
 	case s.dials <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	conn, call, hello, err := s.dial(ctx, d)
+	conn, call, hello, err := s.dial(ctx, d, last)
 	<-s.dials
 	if conn != nil {
 		defer func() { _ = conn.Close() }()
@@ -154,8 +170,12 @@ func (s *Streams) run(ctx context.Context, d Dial, st *stream) error {
 	return errors.Join(sendErr, err)
 }
 
-func (s *Streams) dial(ctx context.Context, d Dial) (*grpc.ClientConn, pb.CommandService_CommandsClient, *pb.Hello, error) {
-	conn, err := grpc.NewClient(d.Address, s.options...)
+func (s *Streams) dial(ctx context.Context, d Dial, last *lastLine) (*grpc.ClientConn, pb.CommandService_CommandsClient, *pb.Hello, error) {
+	options := s.options
+	if d.Probe { // a dialer of the caller's wins, and no death is proved
+		options = append([]grpc.DialOption{last.dialer()}, options...)
+	}
+	conn, err := grpc.NewClient(d.Address, options...)
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -69,11 +69,8 @@ func attendOnce(ctx context.Context, endpoint, nonce string) string {
 	case <-ctx.Done():
 		return ""
 	case <-l.over:
+		return l.broken()
 	}
-	if !l.broke {
-		return ""
-	}
-	return l.RemoteAddr().String()
 }
 
 // overLine makes a client use that connection, and no other.

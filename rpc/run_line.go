@@ -6,8 +6,11 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	"google.golang.org/grpc"
 )
 
 const (
@@ -46,6 +49,15 @@ func (l *line) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// Write notes the end too: it may come here first.
+func (l *line) Write(b []byte) (int, error) {
+	n, err := l.Conn.Write(b)
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		l.end(true)
+	}
+	return n, err
+}
+
 // Close is an end that proves nothing.
 func (l *line) Close() error {
 	l.end(false)
@@ -57,6 +69,40 @@ func (l *line) end(broke bool) {
 		l.broke = broke
 		close(l.over)
 	})
+}
+
+// broken is the address at the other end if the connection broke, else empty.
+func (l *line) broken() string {
+	select {
+	case <-l.over:
+		if l.broke {
+			return l.RemoteAddr().String()
+		}
+	default:
+	}
+	return ""
+}
+
+// lastLine is the connection that a client has made last.
+type lastLine struct{ atomic.Pointer[line] }
+
+// dialer is an option that makes the client's connections lines.
+func (p *lastLine) dialer() grpc.DialOption {
+	return grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+		l, err := openLine(ctx, address)
+		if err != nil {
+			return nil, err
+		}
+		p.Store(l)
+		return l, nil
+	})
+}
+
+func (p *lastLine) broken() string {
+	if l := p.Load(); l != nil {
+		return l.broken()
+	}
+	return ""
 }
 
 // redial dials an address whose line broke, until it is not refused or the

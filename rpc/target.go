@@ -43,6 +43,10 @@ type target struct {
 	answers     bool          // on the open stream
 	silentSince time.Duration // unless it answers
 
+	probe    bool     // its death may be proved
+	admitted bool     // a command on the newest stream
+	redialed StreamID // the stream whose address is dialed; zero: none is
+
 	owed
 
 	resume   *pb.ResumePoint // what the broker said in its hello, until the stream begins
@@ -81,7 +85,7 @@ type retry struct {
 // opened notes what the broker says from where the stream can go on.
 func (t *target) opened(now time.Duration, hello *pb.Hello) {
 	t.phase, t.ping, t.pong, t.sequence, t.failures = open, now, now, 0, 0
-	t.problem = ""
+	t.problem, t.admitted = "", false
 	t.fromStart()
 	t.resume = hello.GetResume()
 }
@@ -168,7 +172,7 @@ func (p *Pusher) stepTarget(now time.Duration, im *cluster.Image, t *target, out
 		p.streams++
 		t.stream = StreamID{t.id, t.epoch, p.streams}
 		t.phase = dialing
-		return append(out, Dial{t.stream, t.address}), 0
+		return append(out, Dial{t.stream, t.address, t.probe}), 0
 	case open:
 		if now-t.pong >= PingTimeout {
 			return p.hangUp(now, t, "ping unanswered", out), 0

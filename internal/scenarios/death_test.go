@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/controllerd/controllerd/broker"
 	"github.com/controllerd/controllerd/cluster"
 	"github.com/controllerd/controllerd/internal/localcluster"
 	"github.com/controllerd/controllerd/internal/netproxy"
@@ -179,5 +180,90 @@ func TestNoDeathProbe(t *testing.T) {
 	w.seated(2, soon)
 	if got := w.endOf(1); got != pb.EndCause_END_CAUSE_UNSPECIFIED {
 		t.Errorf("term 1 ended by %v", got)
+	}
+}
+
+// brokerProvable is when the death of a broker can be proved in a new term.
+const brokerProvable = 10200 * time.Millisecond
+
+// live reports whether a broker has a key.
+func (w *world) live(id cluster.BrokerID) bool { return w.sessionLease(id) != 0 }
+
+// leaderships is how many partitions a broker leads.
+func (w *world) leaderships(id cluster.BrokerID) (n int32) {
+	w.tape.look(func(im *cluster.Image) { n = im.Load(id).Leaders })
+	return n
+}
+
+// A broker process that is killed is seen to be down long before its session
+// expires, which none does here. One that stops in order is not taken for dead,
+// nor is one that others reach by an address that is not its own.
+func TestDeathOfABroker(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.daemon("a")
+	w.active(1, soon)
+	victim, leaver := w.brokerProcess(7), w.brokerProcess(8)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	_ = l.Close()
+	front, err := netproxy.Start(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.startBrokers(2, withSession(time.Minute), func(n *node, cfg *broker.Config) {
+		if n.id == 1 {
+			cfg.ControlListen, cfg.AdvertiseControl = address, front.Addr()
+		}
+	})
+	w.create("orders", 40, 3)
+	w.converged(soon)
+	pass(brokerProvable)
+
+	_ = front.Close()
+	leaver.signal(syscall.SIGTERM)
+	<-leaver.done
+	pass(time.Second)
+	if c := d.counters(); !w.live(1) || w.live(8) || c["brokers_proven_dead"]+c["broker_deaths_damped"] != 0 {
+		t.Errorf("broker 1 live: %v, broker 8 live: %v, counted %v", w.live(1), w.live(8), c)
+	}
+	if w.leaderships(7) == 0 {
+		t.Fatal("broker 7 leads nothing")
+	}
+	victim.signal(syscall.SIGKILL)
+	w.await("broker 7 is seen to be down, and leads nothing", soon, func() bool { return !w.live(7) && w.leaderships(7) == 0 })
+	if c := d.counters(); c["brokers_proven_dead"] != 1 || w.epoch() != 1 {
+		t.Errorf("epoch %d, counted %v", w.epoch(), c)
+	}
+}
+
+// When several brokers refuse connections, none is taken for dead; when only one
+// is left of them, it is.
+func TestDeathOfSeveralBrokers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.daemon("a")
+	w.active(1, soon)
+	b := w.startBrokers(4, withSession(time.Minute))
+	w.create("orders", 40, 3)
+	w.converged(soon)
+	pass(brokerProvable)
+	for _, n := range b[:2] {
+		go n.kill()
+	}
+	w.await("both refuse", soon, func() bool { return d.counters()["broker_deaths_damped"] >= 4 })
+	if !w.live(0) || !w.live(1) {
+		t.Errorf("broker 0 live: %v, broker 1 live: %v", w.live(0), w.live(1))
+	}
+	w.registered(w.broker(0, withSession(time.Minute)))
+	w.await("broker 1 is seen to be down", soon, func() bool { return !w.live(1) })
+	pass(1500 * time.Millisecond)
+	b[2].kill() // within 10 s
+	pass(1500 * time.Millisecond)
+	if c := d.counters(); !w.live(0) || !w.live(2) || !w.live(3) || c["brokers_proven_dead"] != 1 {
+		t.Errorf("live: %v %v %v, counted %v", w.live(0), w.live(2), w.live(3), c)
 	}
 }

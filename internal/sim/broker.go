@@ -90,6 +90,7 @@ func (b *simBroker) register() {
 		Nonce:           b.name,
 		First:           !b.joined,
 		ControlAddress:  b.address,
+		DeathProbe:      true,
 		SessionTtlMs:    b.w.p.session.Milliseconds(),
 		ControllerEpoch: hello.GetControllerEpoch(),
 	}

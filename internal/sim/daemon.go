@@ -31,6 +31,9 @@ type simDaemon struct {
 	rev      store.Rev
 	watch    *watch
 	streams  map[rpc.StreamID]*stream
+	probes   map[rpc.StreamID]*refusals
+	attends  election.Peer
+	refused  *refusals // by whom it attends
 	requests int64
 	replies  map[int64]func(rpc.Answer)
 	waiters  []waiter
@@ -56,6 +59,7 @@ func (w *World) startDaemon(i int) {
 		index:   i, id: id, endpoint: id,
 		uptime:   w.now - w.upTo(time.Hour),
 		streams:  map[rpc.StreamID]*stream{},
+		probes:   map[rpc.StreamID]*refusals{},
 		replies:  map[int64]func(rpc.Answer){},
 		answered: map[cluster.PartitionID]epochs{},
 	}
@@ -72,6 +76,7 @@ func (w *World) startDaemon(i int) {
 			Deadline:    w.cfg.Deadline,
 			Rand:        random,
 			Strategy:    w.p.strategy,
+			DeathProbe:  true,
 		},
 		Rand:        random,
 		Slice:       w.p.slice,
@@ -101,6 +106,9 @@ func (d *simDaemon) kill() {
 	for _, c := range slices.Clone(d.calls) {
 		c.serverGone()
 	}
+	if !d.loop.Done() { // else it has said so
+		w.died(d)
+	}
 	if w.calm { // it was told to stop before
 		w.after(time.Second, func() { w.startDaemon(d.index) })
 	}
@@ -116,6 +124,10 @@ func (d *simDaemon) account() {
 	seen["resume point from before what is remembered refused"] += int(push.Forgotten)
 	seen["broker marked as unreachable"] += int(d.loop.Stats.Unreachable)
 	seen["term cut off"] += int(d.loop.Stats.CutOff)
+	seen["proof of an active's death"] += int(d.loop.Candidate().Proofs.Proven)
+	seen["proof of an active's death, damped"] += int(d.loop.Candidate().Proofs.Damped)
+	seen["proof of a broker's death"] += int(push.DeathsProven)
+	seen["proof of a broker's death, damped"] += int(push.DeathsDamped)
 }
 
 // clock is the daemon's monotonic clock.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/controllerd/controllerd/controller"
 	"github.com/controllerd/controllerd/election"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 	"github.com/controllerd/controllerd/rpc"
 	"github.com/controllerd/controllerd/store"
 	"github.com/controllerd/controllerd/store/memstore"
@@ -46,6 +47,9 @@ func (d *simDaemon) elect(a election.Action) {
 		d.w.noteGarbled("term begun over a garbled key", "")
 	case election.Stop:
 		d.w.tracef("%s: not active any more, epoch %d: %v %s", d.name, a.Claim.Epoch, a.Cause, a.End.Reason)
+		if t := d.w.truth().Terms[a.Claim.Epoch]; t != nil && t.Record.GetEndCause() == pb.EndCause_END_CAUSE_PROVEN_DEAD {
+			d.w.seen["active that lived and was taken for dead"]++
+		}
 		for _, cancel := range d.cancels {
 			d.after(0, nil, cancel)
 		}
@@ -64,6 +68,8 @@ func (d *simDaemon) elect(a election.Action) {
 		d.txn(a.Txn, func(res store.Result, err error) { answer(election.Committed{Commit: a, Result: res, Err: err}) })
 	case election.AwaitTurn:
 		d.awaitTurn(a, d.w.now+a.Timeout, answer)
+	case election.Attend:
+		d.attend(a.Peer)
 	case election.Revoke:
 		d.revoke(a.Lease, func() { answer(election.Revoked{Lease: a.Lease}) })
 	}

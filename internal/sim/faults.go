@@ -57,6 +57,8 @@ var allFaults = []fault{
 	{"follower bounced", func(w *World) { w.bouncing = true }},
 	{"brokers without streams", (*World).deafen},
 	{"leaders elected", (*World).electLeaders},
+	{"false death of the active", (*World).feignDeath},
+	{"false death of brokers", (*World).feignDeathOfBrokers},
 }
 
 // strike lets one fault happen, and sets the next.

@@ -89,6 +89,10 @@ var mustSee = map[string]int{
 	"broker marked as unreachable":       20,
 	"term cut off":                       2,
 
+	"proof of an active's death":               20,
+	"active that lived and was taken for dead": 20,
+	"proof of a broker's death":                50,
+
 	"garbled: brokers":                                50,
 	"garbled: nodes":                                  50,
 	"garbled: topics":                                 50,

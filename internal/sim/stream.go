@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -29,6 +30,7 @@ type stream struct {
 	ended    bool // for the daemon
 	gone     bool // for the broker
 	fate     fate
+	address  string
 	tally    tally
 }
 
@@ -45,7 +47,7 @@ const (
 func (d *simDaemon) push(a rpc.PushAction) {
 	switch a := a.(type) {
 	case rpc.Dial:
-		s := &stream{w: d.w, id: a.Stream, d: d, fate: pick(d.w, lost, delivered, late)}
+		s := &stream{w: d.w, id: a.Stream, d: d, fate: pick(d.w, lost, delivered, late), address: a.Address}
 		s.up, s.down = pipe{w: d.w, flow: &s.link().out}, pipe{w: d.w, flow: &s.link().in}
 		d.streams[a.Stream] = s
 		d.after(d.w.upTo(time.Millisecond), &s.leaving, func() { s.dial(a.Address) })
@@ -57,6 +59,13 @@ func (d *simDaemon) push(a rpc.PushAction) {
 		if s := d.streams[a.Stream]; s != nil {
 			d.after(0, nil, func() { s.end(errStreamEnded) })
 		}
+		if r := d.probes[a.Stream]; r != nil {
+			d.after(0, nil, r.end)
+		}
+	case rpc.Redial:
+		d.probe(a)
+	case rpc.Proven:
+		d.w.tracef("%s: broker %d counts as dead", d.name, a.Broker)
 	}
 }
 
@@ -178,7 +187,11 @@ func (s *stream) end(err error) {
 	s.tally.count(s.w.seen)
 	s.daemonGone()
 	delete(s.d.streams, s.id)
-	s.d.post(controller.Pushed{Event: rpc.Closed{Stream: s.id, Err: fmt.Errorf("broker %d: %w", s.id.Broker, err)}})
+	closed := rpc.Closed{Stream: s.id, Err: fmt.Errorf("broker %d: %w", s.id.Broker, err)}
+	if s.b != nil && errors.Is(err, errUnreachable) {
+		closed.Broken = s.address
+	}
+	s.d.post(controller.Pushed{Event: closed})
 }
 
 func (s *stream) daemonGone() {

@@ -37,7 +37,9 @@ type RegisterRequest struct {
 	Endpoints      []*Endpoint `protobuf:"bytes,7,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
 	Rack           string      `protobuf:"bytes,8,opt,name=rack,proto3" json:"rack,omitempty"`
 	// 4,000 to 60,000; 0 means 10,000.
-	SessionTtlMs  int64         `protobuf:"varint,9,opt,name=session_ttl_ms,json=sessionTtlMs,proto3" json:"session_ttl_ms,omitempty"`
+	SessionTtlMs int64 `protobuf:"varint,9,opt,name=session_ttl_ms,json=sessionTtlMs,proto3" json:"session_ttl_ms,omitempty"`
+	// It listens on the control address itself: when its connection breaks and
+	// the address refuses new ones, it may be taken for dead.
 	DeathProbe    bool          `protobuf:"varint,10,opt,name=death_probe,json=deathProbe,proto3" json:"death_probe,omitempty"`
 	MetadataScope MetadataScope `protobuf:"varint,11,opt,name=metadata_scope,json=metadataScope,proto3,enum=controllerd.v1.MetadataScope" json:"metadata_scope,omitempty"`
 	// The highest controller epoch seen.

@@ -773,13 +773,14 @@ type BrokerRecord struct {
 	Lease int64  `protobuf:"varint,3,opt,name=lease,proto3" json:"lease,omitempty"`
 	// Where the controller reaches it. Kept apart from the data listeners, so
 	// that data traffic never delays a command.
-	ControlAddress string        `protobuf:"bytes,4,opt,name=control_address,json=controlAddress,proto3" json:"control_address,omitempty"`
-	Endpoints      []*Endpoint   `protobuf:"bytes,5,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
-	Rack           string        `protobuf:"bytes,6,opt,name=rack,proto3" json:"rack,omitempty"`
-	State          BrokerState   `protobuf:"varint,7,opt,name=state,proto3,enum=controllerd.v1.BrokerState" json:"state,omitempty"`
-	DeathProbe     bool          `protobuf:"varint,8,opt,name=death_probe,json=deathProbe,proto3" json:"death_probe,omitempty"`
-	MetadataScope  MetadataScope `protobuf:"varint,9,opt,name=metadata_scope,json=metadataScope,proto3,enum=controllerd.v1.MetadataScope" json:"metadata_scope,omitempty"`
-	RegisteredMs   int64         `protobuf:"varint,10,opt,name=registered_ms,json=registeredMs,proto3" json:"registered_ms,omitempty"`
+	ControlAddress string      `protobuf:"bytes,4,opt,name=control_address,json=controlAddress,proto3" json:"control_address,omitempty"`
+	Endpoints      []*Endpoint `protobuf:"bytes,5,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
+	Rack           string      `protobuf:"bytes,6,opt,name=rack,proto3" json:"rack,omitempty"`
+	State          BrokerState `protobuf:"varint,7,opt,name=state,proto3,enum=controllerd.v1.BrokerState" json:"state,omitempty"`
+	// See RegisterRequest.
+	DeathProbe    bool          `protobuf:"varint,8,opt,name=death_probe,json=deathProbe,proto3" json:"death_probe,omitempty"`
+	MetadataScope MetadataScope `protobuf:"varint,9,opt,name=metadata_scope,json=metadataScope,proto3,enum=controllerd.v1.MetadataScope" json:"metadata_scope,omitempty"`
+	RegisteredMs  int64         `protobuf:"varint,10,opt,name=registered_ms,json=registeredMs,proto3" json:"registered_ms,omitempty"`
 	// Written by the active: it has a session, but answers on no stream of
 	// commands. It is treated as draining until it answers again.
 	Unreachable bool `protobuf:"varint,11,opt,name=unreachable,proto3" json:"unreachable,omitempty"`
