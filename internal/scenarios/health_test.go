@@ -24,13 +24,9 @@ import (
 // and /leader, and the letters of the names that its gRPC service serves: e the
 // empty one, b, a and m the services, l who is active.
 func (d *daemon) healthOf() string {
-	calls := &metrics.Calls{}
-	pages := metrics.Pages(d.Controller, metrics.NewRegistry(d.Controller, calls, ""), "", slog.New(slog.DiscardHandler))
 	var out strings.Builder
 	for _, path := range []string{"/livez", "/readyz", "/leader"} {
-		w := httptest.NewRecorder()
-		pages.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-		fmt.Fprint(&out, w.Code, " ")
+		fmt.Fprint(&out, d.page(path).Code, " ")
 	}
 	for _, name := range []struct{ letter, service string }{
 		{"e", ""}, {"b", pb.BrokerService_ServiceDesc.ServiceName}, {"a", pb.AdminService_ServiceDesc.ServiceName},
@@ -41,6 +37,19 @@ func (d *daemon) healthOf() string {
 		}
 	}
 	return out.String()
+}
+
+// page is one of the daemon's HTTP pages.
+func (d *daemon) page(path string) *httptest.ResponseRecorder {
+	pages := metrics.Pages(d.Controller, metrics.NewRegistry(d.Controller, &metrics.Calls{}, ""), "", slog.New(slog.DiscardHandler))
+	w := httptest.NewRecorder()
+	pages.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	return w
+}
+
+// measures reports whether the daemon's metrics have a line.
+func (d *daemon) measures(line string) bool {
+	return strings.Contains(d.page("/metrics").Body.String(), "\n"+line+"\n")
 }
 
 // healthy waits until a daemon says so of its health.
@@ -104,12 +113,8 @@ func TestHealthWhileOwnerHangs(t *testing.T) {
 		t.Errorf("a hangs, b is active, and a says %q of its health", got)
 	}
 	w.healthy(a, "200 503 503 ", soon) // it may be that it only has much to do: it need not be started again yet
-	calls := &metrics.Calls{}
-	scrape := httptest.NewRecorder()
-	metrics.Pages(a.Controller, metrics.NewRegistry(a.Controller, calls, ""), "", slog.New(slog.DiscardHandler)).
-		ServeHTTP(scrape, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	for _, want := range []string{"\ncontrollerd_active 0\n", "\ncontrollerd_candidates 0\n", "\ncontrollerd_epoch 1\n"} {
-		if !strings.Contains(scrape.Body.String(), want) {
+	for _, want := range []string{"controllerd_active 0", "controllerd_candidates 0", "controllerd_epoch 1"} {
+		if !a.measures(want) {
 			t.Errorf("a hangs, and its metrics do not say %q", want)
 		}
 	}

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	etcdpb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
@@ -19,11 +22,13 @@ import (
 
 // etcd runs out of space. The seat and all sessions are kept, nothing is
 // announced that could not be stored, callers and operators are told, and once
-// there is room again everything goes on by itself.
-func TestNoSpace(t *testing.T) {
+// there is room again everything goes on by itself. It runs out again, and the
+// active dies: nobody can follow, nobody tries all the time, and somebody does
+// once there is room.
+func TestET1NoSpace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, etcdtest.Quota(4<<20))
-	a := w.daemon("a")
+	a := w.daemon("a", brief)
 	w.active(1, soon)
 	b := w.daemon("b")
 	w.candidateLease("b", 0)
@@ -40,7 +45,7 @@ func TestNoSpace(t *testing.T) {
 	brokers[2].kill()
 	w.revoke(w.sessionLease(2)) // an election is due, and cannot be written
 	w.await("the active says so", soon, func() bool {
-		return !a.serving("") && a.names("takes no writes")
+		return !a.serving("") && a.names("takes no writes") && a.measures("controllerd_etcd_writes_refused 1")
 	})
 	pass(2 * sessionTTL)
 	if claim, id := w.seat(); claim.Epoch != 1 || id != "a" || len(a.history()) != 1 {
@@ -65,9 +70,38 @@ func TestNoSpace(t *testing.T) {
 	w.await("all is well", limit, func() bool { return a.serving("") && b.serving("") && len(a.problems()) == 0 })
 	w.create("payments", 6, 2)
 	w.converged(limit)
-	if w.epoch() != 1 {
-		t.Errorf("epoch %d", w.epoch())
+	if w.epoch() != 1 || !a.measures("controllerd_etcd_writes_refused 0") {
+		t.Errorf("epoch %d; %s", w.epoch(), a.page("/metrics").Body)
 	}
+
+	w.fill()
+	var asked atomic.Int64
+	for _, method := range []string{"Txn", "LeaseGrant"} {
+		b.faults.Add(etcdtest.Rule{Effect: etcdtest.Refuse, Method: method, Match: func(msg any) bool {
+			if txn, ok := msg.(*etcdpb.TxnRequest); !ok || len(txn.Compare) > 0 { // it is no read
+				asked.Add(1)
+			}
+			return false // it passes
+		}})
+	}
+	a.kill()
+	w.revoke(w.seatLease())
+	brokers[1].kill()
+	const while = 3 * time.Second
+	pass(while)
+	if n := asked.Load(); n == 0 || n > 10*int64(while/time.Second) {
+		t.Errorf("%d writes were tried in %v", n, while)
+	}
+	if _, id := w.seat(); id != "" || w.epoch() != 1 {
+		t.Errorf("%q has the seat", id)
+	}
+	w.makeRoom()
+	if w.active(2, limit) != b {
+		t.Error("b does not follow")
+	}
+	w.await("all is well again", limit, func() bool { return b.serving("") && len(b.problems()) == 0 })
+	w.create("refunds", 6, 1)
+	w.converged(limit)
 }
 
 // A refusal is forgotten without a further write: there may be none for long.
