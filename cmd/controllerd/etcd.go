@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"strings"
 	"time"
@@ -13,6 +14,8 @@ import (
 	"github.com/spf13/pflag"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 
 	"github.com/controllerd/controllerd/store/etcdstore"
 )
@@ -33,7 +36,7 @@ const passwordKey = "etcd-password"
 // addEtcdFlags gives a command the flags for etcd, all but the password.
 func (cfg *etcdConfig) addEtcdFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&cfg.endpoints, "etcd-endpoints", []string{"127.0.0.1:2379"}, "members of the etcd cluster")
-	f.StringVar(&cfg.caFile, "etcd-cacert", "", "certificates of the authorities that etcd's servers are trusted by, PEM")
+	f.StringVar(&cfg.caFile, "etcd-cacert", "", "certificates of the authorities that etcd's servers are trusted by, PEM; read anew for each connection")
 	f.StringVar(&cfg.certFile, "etcd-cert", "", "certificate to show to etcd, PEM; read anew for each connection")
 	f.StringVar(&cfg.keyFile, "etcd-key", "", "key of --etcd-cert, PEM")
 	f.StringVar(&cfg.user, "etcd-user", "", "name to log in to etcd with")
@@ -85,6 +88,26 @@ func (cfg *etcdConfig) tls() (*tls.Config, error) {
 	return c, nil
 }
 
+// freshTLS reads the authorities and certificates anew for each connection. As
+// long as they cannot be read, those with which it began count.
+type freshTLS struct {
+	credentials.TransportCredentials
+	read func() (*tls.Config, error)
+}
+
+// ClientHandshake secures a new connection.
+func (f freshTLS) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	if c, err := f.read(); err == nil {
+		return credentials.NewTLS(c).ClientHandshake(ctx, authority, conn)
+	}
+	return f.TransportCredentials.ClientHandshake(ctx, authority, conn)
+}
+
+// Clone is for gRPC, which clones what it was given.
+func (f freshTLS) Clone() credentials.TransportCredentials {
+	return freshTLS{f.TransportCredentials.Clone(), f.read}
+}
+
 func (cfg *etcdConfig) readPassword() (string, error) {
 	if cfg.passwordFile == "" {
 		return cfg.password, nil
@@ -108,6 +131,10 @@ func (cfg *etcdConfig) dial(ctx context.Context, log *slog.Logger) (*clientv3.Cl
 		return nil, err
 	}
 	config := etcdstore.Config{Endpoints: cfg.endpoints, TLS: security, Username: cfg.user, Password: password}
+	if security != nil {
+		fresh := freshTLS{credentials.NewTLS(security), cfg.tls}
+		config.DialOptions = []grpc.DialOption{grpc.WithTransportCredentials(fresh)}
+	}
 	for {
 		if end, ok := ctx.Deadline(); ok {
 			config.LoginTimeout = max(time.Until(end), time.Millisecond)

@@ -127,7 +127,10 @@ func (a *authority) issue(name string, like *x509.Certificate, addresses []net.I
 		a.t.Fatal(err)
 	}
 	like.SerialNumber, like.Subject, like.IPAddresses = big.NewInt(time.Now().UnixNano()), pkix.Name{CommonName: name}, addresses
-	like.NotBefore, like.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	like.NotBefore = time.Now().Add(-time.Hour)
+	if like.NotAfter.IsZero() {
+		like.NotAfter = time.Now().Add(time.Hour)
+	}
 	like.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
 	parent, signer := a.cert, a.key
 	if parent == nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/controllerd/controllerd/cluster"
 	"github.com/controllerd/controllerd/controller"
 	"github.com/controllerd/controllerd/election"
 	"github.com/controllerd/controllerd/internal/hook"
@@ -116,6 +117,9 @@ func noArgs(cmd *cobra.Command, args []string) error {
 // stopLimit is how long stopping may take, whatever hangs.
 const stopLimit = 8 * time.Second
 
+// pingTimeout bounds the question why etcd does not answer.
+const pingTimeout = time.Second
+
 // serve runs one daemon until the context ends, and before and after it the
 // member of etcd that is its own.
 func serve(ctx context.Context, cfg serveConfig, stderr io.Writer) error {
@@ -177,6 +181,9 @@ func (cfg serveConfig) serve(ctx context.Context, log *slog.Logger) error {
 			log.Warn("stopping took too long, stopping at once")
 			os.Exit(0)
 		})
+	})
+	go sayWaiting(ctx, daemon, log, func(ctx context.Context) error {
+		return etcdstore.Ping(ctx, client, cluster.KeysOf(cfg.cluster).Cluster())
 	})
 	return runDaemon(ctx, daemon, listener, hook.NewRunner(cfg.onChange, log), pages, log)
 }
@@ -270,7 +277,6 @@ func runDaemon(ctx context.Context, daemon *controller.Controller, listener net.
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(serving, listener) }()
 	pages.serve(serving, daemon, log)
-	go sayWaiting(ctx, daemon, log)
 	go tellTerms(ctx, daemon, hooks)
 	var told sync.WaitGroup
 	told.Go(func() { manager{daemon, log}.follow(ctx) })
@@ -284,8 +290,9 @@ func runDaemon(ctx context.Context, daemon *controller.Controller, listener net.
 	return err
 }
 
-// sayWaiting speaks up as long as etcd has never answered.
-func sayWaiting(ctx context.Context, daemon *controller.Controller, log *slog.Logger) {
+// sayWaiting speaks up as long as etcd has never answered, and says what a
+// ping says of the reason.
+func sayWaiting(ctx context.Context, daemon *controller.Controller, log *slog.Logger, ping func(context.Context) error) {
 	for patience := 2 * time.Second; ; patience = 10 * time.Second {
 		limited, cancel := context.WithTimeout(ctx, patience)
 		err := daemon.Await(limited, func(v rpc.View) bool { return v.Image.Rev > 0 })
@@ -293,7 +300,10 @@ func sayWaiting(ctx context.Context, daemon *controller.Controller, log *slog.Lo
 		if err == nil || ctx.Err() != nil || errors.Is(err, controller.ErrStopped) {
 			return
 		}
-		log.Warn("etcd has not answered yet, still trying")
+		limited, cancel = context.WithTimeout(ctx, pingTimeout)
+		reason := ping(limited)
+		cancel()
+		log.Warn("etcd has not answered yet, still trying", "error", reason)
 	}
 }
 

@@ -2,12 +2,14 @@ package etcdstore
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -103,4 +105,12 @@ func Dial(cfg Config) (*clientv3.Client, error) {
 		return nil, fmt.Errorf("dial etcd: %w: %v", ErrLogin, err)
 	}
 	return nil, fmt.Errorf("dial etcd: %w", err)
+}
+
+// Ping reads a key and drops what it holds. Other calls wait for a connection
+// until their time is up, and then say no more than that; its error says what is
+// wrong with the connections.
+func Ping(ctx context.Context, client *clientv3.Client, key string) error {
+	_, err := pb.NewKVClient(client.ActiveConnection()).Range(ctx, &pb.RangeRequest{Key: []byte(key), KeysOnly: true}, grpc.WaitForReady(false))
+	return err
 }
