@@ -84,7 +84,7 @@ exec 3>"$work/questions" 4<"$work/answers"
 
 daemon() { # ID
   ask etcd "$1"
-  start "$1" bin/controllerd serve --id "$1" --etcd-endpoints "$answer" --listen 127.0.0.1:0 --lease-ttl "$ttl"
+  start "$1" bin/controllerd serve --id "$1" --etcd-endpoints "$answer" --etcd-endpoints-only --listen 127.0.0.1:0 --lease-ttl "$ttl"
 }
 daemon a
 pid_a=$!

@@ -57,7 +57,7 @@ func TestOP4CertificatesReplaced(t *testing.T) {
 	}
 	defer proxy.Close()
 	const ttl = 4 * time.Second
-	p := startServe(t, "https://"+proxy.Addr(), "--id", "a", "--lease-ttl", ttl.String(),
+	p := startServe(t, "https://"+proxy.Addr(), "--etcd-endpoints-only", "--id", "a", "--lease-ttl", ttl.String(),
 		"--etcd-cacert", trusted, "--etcd-cert", first.file("daemon.pem"), "--etcd-key", first.file("daemon.key"))
 	p.says(`msg=active .*epoch=1\b`)
 	first.issue("daemon", &x509.Certificate{}, nil)

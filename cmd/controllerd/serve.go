@@ -29,7 +29,8 @@ import (
 // serveConfig are the flags of serve.
 type serveConfig struct {
 	etcdConfig
-	embedded embeddedConfig
+	endpointsOnly bool
+	embedded      embeddedConfig
 	pagesConfig
 	cluster   string
 	id        string
@@ -80,6 +81,7 @@ win over the environment, the environment over the file. See "config show".`,
 func (cfg *serveConfig) addFlags(f *pflag.FlagSet) {
 	cfg.addEtcdFlags(f)
 	f.StringVar(&cfg.password, passwordKey, "", "password of --etcd-user; not as a flag")
+	f.BoolVar(&cfg.endpointsOnly, "etcd-endpoints-only", false, "use no other members of the etcd cluster than --etcd-endpoints, because they are proxies, say; without, all that the cluster lists are used too")
 	cfg.embedded.addFlags(f)
 	f.StringVar(&cfg.cluster, "cluster", "default", "name under which the cluster's keys are kept: a-z, 0-9 and -")
 	f.StringVar(&cfg.id, "id", "", "name of this daemon, different from that of every other (default: the host's name and the port)")
@@ -157,7 +159,9 @@ func (cfg serveConfig) serve(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer func() { _ = client.Close() }()
-	defer follow(ctx, client, cfg.secured(), log)()
+	if !cfg.endpointsOnly {
+		defer follow(ctx, client, cfg.secured(), log)()
+	}
 	listener, err := net.Listen("tcp", cfg.listen)
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", cfg.listen, err)
