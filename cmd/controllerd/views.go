@@ -122,6 +122,7 @@ type partitionView struct {
 	Recovery        string  `json:"recovery"`
 	ControllerEpoch int64   `json:"controller_epoch"`
 	Cause           string  `json:"cause"`
+	Reason          string  `json:"reason"` // that somebody gave
 	Changed         string  `json:"changed"`
 	DecidedRevision int64   `json:"decided_revision"`
 	OfflineReplicas []int32 `json:"offline_replicas"`
@@ -147,7 +148,7 @@ func partitionOf(p *pb.PartitionRecord) partitionView {
 		Replicas: list(p.GetReplicas()), ISR: list(p.GetIsr()), Adding: list(p.GetAdding()), Removing: list(p.GetRemoving()),
 		Target: list(p.GetTarget()), Recovery: enum(p.GetRecovery().String(), "RECOVERY_STATE_"),
 		ControllerEpoch: p.GetControllerEpoch(), Cause: enum(p.GetCause().String(), "CHANGE_CAUSE_"),
-		Changed: timeOf(p.GetChangedMs()), DecidedRevision: p.GetDecidedRevision(), OfflineReplicas: []int32{},
+		Reason: p.GetReason(), Changed: timeOf(p.GetChangedMs()), DecidedRevision: p.GetDecidedRevision(), OfflineReplicas: []int32{},
 	}
 }
 
@@ -164,18 +165,29 @@ func (v *topicDetailView) table() table {
 		for len(unknown) > 0 && unknown[0] < p.Partition {
 			t.rows, unknown = append(t.rows, unknownRow(unknown[0])), unknown[1:]
 		}
-		leader := str(p.Leader)
-		if p.Leader == int32(cluster.NoLeader) {
-			leader = "none"
-		}
 		t.rows = append(t.rows, []string{
-			str(p.Partition), leader, str(p.LeaderEpoch), str(p.PartitionEpoch), marked(p.Replicas, p.OfflineReplicas), join(p.ISR), p.Cause, p.Changed,
+			str(p.Partition), leaderName(p.Leader), str(p.LeaderEpoch), str(p.PartitionEpoch), marked(p.Replicas, p.OfflineReplicas), join(p.ISR), because(p.Cause, p.Reason), p.Changed,
 		})
 	}
 	for _, i := range unknown {
 		t.rows = append(t.rows, unknownRow(i))
 	}
 	return t
+}
+
+func leaderName(id int32) string {
+	if id == int32(cluster.NoLeader) {
+		return "none"
+	}
+	return str(id)
+}
+
+// because is why something has changed, with the reason that somebody gave.
+func because(cause, reason string) string {
+	if reason == "" {
+		return cause
+	}
+	return cause + ": " + reason
 }
 
 // notes are lines on what a topic is or lacks, where there is anything to say.
