@@ -210,6 +210,8 @@ func TestEveryExitCode(t *testing.T) {
 		{"topic list --sorted", exitUsage},
 		{"topic list --server " + deaf(t), exitAway},
 		{create, exitUnfinished},
+		{"doctor daemons", exitWarn}, // there is but one
+		{"doctor etcd-latency --etcd-endpoints " + deaf(t) + " --timeout 300ms", exitBad},
 	} {
 		args := strings.Fields(tt.args)
 		if !slices.Contains(args, "--server") {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/controllerd/controllerd/cluster"
 	"github.com/controllerd/controllerd/store"
@@ -38,13 +39,18 @@ also be given as Kafka writes it, in 22 characters.
 The cluster's name and what leads to etcd are also taken from the environment, as by
 serve: $CONTROLLERD_ETCD_ENDPOINTS, say. A password is taken from there or a file.`
 	f := group.PersistentFlags()
-	d.addEtcdFlags(f)
-	f.StringVar(&d.cluster, "cluster", "default", "name under which the cluster's keys are kept: a-z, 0-9 and -")
-	d.takeEnv(f)
+	d.addFlags(f)
 	f.DurationVar(&d.timeout, "timeout", 10*time.Second, "how long to try in all")
 	d.output.addFlags(f)
 	f.BoolVar(&d.noHeaders, "no-headers", false, "tables without headers")
 	return group
+}
+
+// addFlags gives a command the flags for a cluster's keys in etcd.
+func (d *direct) addFlags(f *pflag.FlagSet) {
+	d.addEtcdFlags(f)
+	f.StringVar(&d.cluster, "cluster", "default", "name under which the cluster's keys are kept: a-z, 0-9 and -")
+	d.takeEnv(f)
 }
 
 // takeEnv makes what the environment holds the defaults of the flags so far.
@@ -85,19 +91,20 @@ func (d *direct) name(key string) string { return strings.TrimPrefix(key, d.keys
 
 // with calls fn with the store, within the time that the command has.
 func (d *direct) with(ctx context.Context, fn func(context.Context, store.Store) error) error {
-	faults := errors.Join(d.etcdFaults(), cluster.ValidateName(d.cluster))
-	if d.timeout <= 0 {
-		faults = errors.Join(faults, fmt.Errorf("timeout %v is not positive", d.timeout))
-	}
-	if faults != nil {
-		return usageError{faults}
+	return d.dialed(ctx, func(ctx context.Context, client *clientv3.Client) error { return fn(ctx, etcdstore.New(client)) })
+}
+
+// dialed calls fn with a client of etcd, within the time that the command has.
+func (d *direct) dialed(ctx context.Context, fn func(context.Context, *clientv3.Client) error) error {
+	if err := d.validate(); err != nil {
+		return err
 	}
 	limited, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	client, err := d.dial(limited, slog.New(slog.DiscardHandler))
 	if err == nil {
 		defer func() { _ = client.Close() }()
-		err = fn(limited, etcdstore.New(client))
+		err = fn(limited, client)
 	}
 	switch {
 	case err == nil:
@@ -110,6 +117,18 @@ func (d *direct) with(ctx context.Context, fn func(context.Context, store.Store)
 		return noAnswer{strings.Join(d.endpoints, ","), err}
 	}
 	return err
+}
+
+// validate reports what is wrong with the flags, as a wrong usage.
+func (d *direct) validate() error {
+	faults := errors.Join(d.etcdFaults(), cluster.ValidateName(d.cluster))
+	if d.timeout <= 0 {
+		faults = errors.Join(faults, fmt.Errorf("timeout %v is not positive", d.timeout))
+	}
+	if faults != nil {
+		return usageError{faults}
+	}
+	return nil
 }
 
 // noAnswer says that etcd gave no answer.

@@ -17,6 +17,8 @@ const (
 	exitUsage      = 2
 	exitAway       = 3
 	exitUnfinished = 4
+	exitWarn       = 5
+	exitBad        = 6
 )
 
 // exitCodes is the table of docs/COMMANDS.md.
@@ -29,6 +31,8 @@ var exitCodes = []struct {
 	{exitUsage, "wrong usage: unknown command or flag, bad argument or configuration, nobody there to confirm; nothing was asked"},
 	{exitAway, "no daemon (for debug: no etcd) was reached, none is active, or no answer came in time"},
 	{exitUnfinished, "done, but what --wait waits for has not come true in time"},
+	{exitWarn, "doctor: something deserves a look"},
+	{exitBad, "doctor: something is bad"},
 }
 
 // exitCodeTable is that table as text.
@@ -56,7 +60,7 @@ func exitCode(err error) int {
 	for _, e := range flatten(err) {
 		found[codeOf(e)] = true
 	}
-	for _, code := range []int{exitFailed, exitAway, exitUnfinished} {
+	for _, code := range []int{exitFailed, exitAway, exitUnfinished, exitBad, exitWarn} {
 		if found[code] {
 			return code
 		}
@@ -67,7 +71,10 @@ func exitCode(err error) int {
 // codeOf is the code of a single error.
 func codeOf(err error) int {
 	var refused refusal
+	var judged verdict
 	switch {
+	case errors.As(err, &judged):
+		return judged.code()
 	case errors.As(err, new(unfinished)):
 		return exitUnfinished
 	case errors.As(err, new(unreachable)), errors.As(err, new(noAnswer)):

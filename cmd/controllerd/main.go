@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -55,7 +56,7 @@ func noteStart(cmd *cobra.Command, started *bool) {
 
 func newRoot() *cobra.Command {
 	root := newGroup("controllerd", "Kafka's controller as a service, on etcd",
-		newServe(), newConfig(), newDev(), newTopic(), newElect(), newBroker(), newMetadata(), newController(), newEvents(), newMonitor(), newDebug(), newVersion())
+		newServe(), newConfig(), newDev(), newTopic(), newElect(), newBroker(), newMetadata(), newController(), newEvents(), newMonitor(), newDoctor(time.Now), newDebug(), newVersion())
 	root.Version = buildVersion().Version
 	root.SilenceUsage, root.SilenceErrors = true, true
 	root.SetHelpTemplate(root.HelpTemplate() + "{{if not .HasParent}}\n" + exitCodeTable() + "{{end}}")

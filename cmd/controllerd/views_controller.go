@@ -28,8 +28,24 @@ type statusView struct {
 	UnreachableBrokers        []int32  `json:"unreachable_brokers"`
 	Problems                  []string `json:"problems"`
 	SessionState              string   `json:"session_state"` // of the daemon that answers, with etcd
+	// Lease is that of the daemon that answers; null: it holds none.
+	Lease *leaseView `json:"lease"`
 	// Counters are what the daemon has counted since it started.
 	Counters map[string]int64 `json:"counters"`
+}
+
+// leaseView is a lease, and how near its renewals came to its end.
+type leaseView struct {
+	TTLMS         int64 `json:"ttl_ms"`
+	MarginMS      int64 `json:"margin_ms"` // the least time that was left, in the last ten minutes
+	UsualMarginMS int64 `json:"usual_margin_ms"`
+}
+
+func leaseViewOf(l *pb.DaemonLease) *leaseView {
+	if l == nil {
+		return nil
+	}
+	return &leaseView{TTLMS: l.GetTtlMs(), MarginMS: l.GetMarginMs(), UsualMarginMS: l.GetUsualMarginMs()}
 }
 
 func statusOf(r *pb.DescribeControllerResponse) *statusView {
@@ -40,6 +56,7 @@ func statusOf(r *pb.DescribeControllerResponse) *statusView {
 		OfflinePartitions: r.GetOfflinePartitions(), UnderReplicatedPartitions: r.GetUnderReplicatedPartitions(),
 		UnknownPartitions: r.GetUnknownPartitions(), Problems: append([]string{}, r.GetProblems()...),
 		UnreachableBrokers: list(r.GetUnreachableBrokers()), SessionState: r.GetSessionState(),
+		Lease:    leaseViewOf(r.GetLease()),
 		Counters: maps.Clone(r.GetCounters()),
 	}
 }
