@@ -20,7 +20,7 @@ SAY_RACE = @echo "race detector: $(if $(RACE),on,off (no C compiler found))"
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run build test faults sim bench proto proto-check lint tidy-check split-brain smoke image deploy-check fuzz verify clean
+.PHONY: help run build test faults sim bench proto proto-check lint tidy-check split-brain smoke image deploy-check alerts fuzz verify clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,10 +81,13 @@ image: ## a Docker image from scratch
 deploy-check: build ## what deploy/ holds, as far as it goes without systemd, Docker and Kubernetes
 	scripts/deploy-check.sh
 
+alerts: ## the alerts and the dashboard in deploy, with promtool
+	scripts/alerts.sh
+
 fuzz: ## every fuzz target, FOR=60s each
 	scripts/fuzz.sh $(FOR)
 
-verify: lint proto-check tidy-check test sim split-brain smoke deploy-check fuzz ## all that must pass before a change lands
+verify: lint proto-check tidy-check test sim split-brain smoke deploy-check alerts fuzz ## all that must pass before a change lands
 
 clean: ## remove bin/
 	rm -rf bin

@@ -166,7 +166,7 @@ func TestSnapshot(t *testing.T) {
 		t.Errorf("%d topics, %+v, agenda %d, %d keys skipped, %d candidates, brokers %+v", s.Topics, s.Partitions, s.Agenda, s.SkippedKeys, s.Candidates, s.Brokers)
 	}
 	for _, br := range s.Brokers {
-		if br.Connected != (br.Broker == 4) {
+		if br.Connected != (br.Broker == 4) || br.Commanded != br.Connected {
 			t.Errorf("%+v", br)
 		}
 	}

@@ -44,6 +44,7 @@ type Snapshot struct {
 // BrokerSnapshot is a live broker, as the active daemon sees it.
 type BrokerSnapshot struct {
 	rpc.Backlog
+	Commanded   bool // it has a control address, so commands are sent to it
 	Draining    bool // also if it is not reached
 	Unreachable bool
 }
@@ -75,9 +76,9 @@ func (l *Loop) Snapshot() *Snapshot {
 		backlogs[b.Broker] = b
 	}
 	for id, b := range l.im.Brokers {
-		backlog := backlogs[id]
+		backlog, commanded := backlogs[id]
 		backlog.Broker = id
-		s.Brokers = append(s.Brokers, BrokerSnapshot{Backlog: backlog, Draining: b.Draining(), Unreachable: b.Unreachable()})
+		s.Brokers = append(s.Brokers, BrokerSnapshot{Backlog: backlog, Commanded: commanded, Draining: b.Draining(), Unreachable: b.Unreachable()})
 	}
 	return s
 }

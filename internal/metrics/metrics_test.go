@@ -44,8 +44,8 @@ func full() *still {
 		Partitions: cluster.Health{Partitions: 100, Unknown: 1, Offline: 2, UnderReplicated: 3},
 		Standing:   election.Standing{State: "active", Deadline: election.Clock() + time.Hour, Proven: election.Clock() - time.Minute, Behind: 12},
 		Brokers: []controller.BrokerSnapshot{
-			{Backlog: rpc.Backlog{Broker: 1, Connected: true, Pending: 10}},
-			{Backlog: rpc.Backlog{Broker: 2}, Draining: true, Unreachable: true},
+			{Backlog: rpc.Backlog{Broker: 1, Connected: true, Pending: 10}, Commanded: true},
+			{Backlog: rpc.Backlog{Broker: 2}, Commanded: true, Draining: true, Unreachable: true},
 			{Backlog: rpc.Backlog{Broker: 3, Connected: true}, Draining: true},
 		},
 		Owner: controller.OwnerStats{LongestStep: time.Second},
@@ -137,6 +137,9 @@ func TestActiveAndDeposed(t *testing.T) {
 		got := samples(t, pages)
 		for name, values := range want {
 			v, ok := got[name]
+			if _, ok := got[`controllerd_broker_connected{broker="3"}`]; ok {
+				t.Error("a broker without a control address counts as not connected")
+			}
 			gone := i > 0 && strings.HasPrefix(name, "controllerd_broker_")
 			if ok == gone || v != values[min(i, 1)] {
 				t.Errorf("leading under %d: %s is %v (%v), want %v", leading, name, v, ok, values[min(i, 1)])

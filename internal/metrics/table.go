@@ -236,7 +236,9 @@ var brokers = []prom.Metric[*look]{
 func perBroker(value func(controller.BrokerSnapshot) float64) func(*look, prom.Emit) {
 	return func(l *look, e prom.Emit) {
 		for _, b := range l.brokers() {
-			e.Value(value(b), id(b.Broker))
+			if b.Commanded {
+				e.Value(value(b), id(b.Broker))
+			}
 		}
 	}
 }

@@ -2,12 +2,9 @@ package scenarios
 
 import (
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os/exec"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -218,16 +215,9 @@ func TestLeaderPageNeverTwice(t *testing.T) {
 	watch := &leaderWatch{stop: make(chan struct{})}
 	daemons := map[string]*process{}
 	for _, id := range []string{"a", "b"} {
-		log := &logBuffer{}
-		daemons[id] = w.process(id, func(cmd *exec.Cmd) {
-			cmd.Args = append(cmd.Args, "--metrics-listen", "127.0.0.1:0")
-			cmd.Stderr = io.MultiWriter(cmd.Stderr, log)
-		})
-		serving := regexp.MustCompile(`msg="serving metrics" address=(\S+)`).FindStringSubmatch(log.String())
-		if serving == nil {
-			t.Fatalf("no address in:\n%s", log)
-		}
-		watch.ask(id, serving[1])
+		option, address := withPages()
+		daemons[id] = w.process(id, option)
+		watch.ask(id, address(t))
 	}
 	for round := range 3 {
 		claim, old := w.seat()
