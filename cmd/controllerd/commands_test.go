@@ -90,7 +90,7 @@ func shellWords(line string) (words []string) {
 // what changes something takes a reason.
 func TestCommonFlags(t *testing.T) {
 	silent := []string{"serve", "completion bash", "completion zsh", "completion fish", "completion powershell"}
-	changes := []string{"topic create", "topic delete", "controller resign", "controller transfer"}
+	changes := []string{"topic create", "topic delete", "controller resign", "controller transfer", "elect preferred", "elect unclean", "elect leader"}
 	all := leaves()
 	for name, cmd := range all {
 		has := func(flag string) bool { return cmd.Flag(flag) != nil }

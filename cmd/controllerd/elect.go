@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -94,6 +95,7 @@ type electing struct {
 	kind        pb.ElectionType
 	leader      int32
 	all, dryRun bool
+	wait        bool
 	reason      string
 	assent      // of an unclean one
 }
@@ -107,6 +109,7 @@ func (e *electing) addFlags(cmd *cobra.Command) {
 func (e *electing) addCommonFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&e.dryRun, "dry-run", false, "change nothing, show what would be")
 	cmd.Flags().StringVar(&e.reason, "reason", "", "why, kept with each partition until its next change, at most 128 bytes")
+	addWait(cmd.Flags(), &e.wait, false, "all live brokers have confirmed the partitions")
 }
 
 func (e *electing) run(cmd *cobra.Command, args []string) error {
@@ -129,7 +132,9 @@ func (e *electing) run(cmd *cobra.Command, args []string) error {
 		}
 	}
 	req := &pb.ElectLeadersRequest{Type: e.kind, Topics: topics, All: e.all, Leader: e.leader, ValidateOnly: e.dryRun, Reason: e.reason}
-	resp, err := ask(cmd.Context(), e.c, insistent, func(ctx context.Context, admin pb.AdminServiceClient) (*pb.ElectLeadersResponse, error) {
+	ctx, cancel := e.c.within(cmd)
+	defer cancel()
+	resp, err := ask(ctx, e.c, insistent, func(ctx context.Context, admin pb.AdminServiceClient) (*pb.ElectLeadersResponse, error) {
 		return admin.ElectLeaders(ctx, req)
 	})
 	if err != nil {
@@ -144,7 +149,21 @@ func (e *electing) run(cmd *cobra.Command, args []string) error {
 	if left := int(resp.GetFailed()) - (len(faults) - 1); left > 0 {
 		faults = append(faults, fmt.Errorf("and %d more partitions", left))
 	}
+	if topics := elected(resp); e.wait && !e.dryRun && len(topics) > 0 {
+		faults = append(faults, await(ctx, cmd, e.c, "the leaders are elected", topicsConfirmed(topics, resp.GetRevision())))
+	}
 	return errors.Join(faults...)
+}
+
+// elected are the topics of which a partition has got another leader.
+func elected(resp *pb.ElectLeadersResponse) []string {
+	var names []string
+	for _, r := range resp.GetResults() {
+		if r.GetError() == "" {
+			names = append(names, r.GetTopic())
+		}
+	}
+	return slices.Compact(names)
 }
 
 // parsePartitions reads TOPIC and TOPIC/PARTITION.

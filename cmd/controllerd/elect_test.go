@@ -12,7 +12,7 @@ func TestElect(t *testing.T) {
 	w.cli("topic", "create", "orders", "--assignment", "0,1,2", "--assignment", "1,2,0").want(t, exitOK)
 	w.cli("topic", "create", "lone", "--assignment", "2", "--wait").want(t, exitOK)
 
-	r := w.cli("elect", "leader", "2", "orders/0", "--reason", "b0 is slow").want(t, exitOK)
+	r := w.cli("elect", "leader", "2", "orders/0", "--wait", "--reason", "b0 is slow").want(t, exitOK)
 	wantLines(t, r.lines(), "1 elected, 0 failed, 0 need none", "PARTITION LEADER BEFORE", "orders/0 2 0")
 	v := decode[topicDetailView](t, w.cli("topic", "describe", "orders", "-o", "json"))
 	if p := v.Partitions[0]; p.Leader != 2 || p.Cause != "designated_election" || p.Reason != "b0 is slow" {

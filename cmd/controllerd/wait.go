@@ -112,6 +112,31 @@ func servedOf(v *topicDetailView) outlook {
 	return o
 }
 
+// topicsConfirmed looks whether all live brokers have confirmed what topics were
+// at a revision.
+func topicsConfirmed(names []string, revision int64) func(context.Context, pb.AdminServiceClient) (outlook, error) {
+	return func(ctx context.Context, admin pb.AdminServiceClient) (outlook, error) {
+		o := outlook{whole: int64(len(names))}
+		var missing []string
+		for _, name := range names {
+			v, err := describeTopic(ctx, admin, name, nil)
+			switch {
+			case err != nil:
+				return outlook{}, err
+			case v.Revision < revision || !v.FromActive:
+				return outlook{left: "the daemon that answers has not seen it yet, or does not know"}, nil
+			case len(v.Unconfirmed) == 0:
+				o.done++
+			}
+			for _, u := range v.Unconfirmed {
+				missing = append(missing, fmt.Sprintf("broker %d has yet to confirm %d replicas of %s", u.Broker, u.Replicas, name))
+			}
+		}
+		o.left = strings.Join(missing, ", ")
+		return o, nil
+	}
+}
+
 // topicsErased looks whether every broker has confirmed that it holds nothing
 // of topics that were deleted at a revision.
 func topicsErased(ids [][]byte, revision int64) func(context.Context, pb.AdminServiceClient) (outlook, error) {
