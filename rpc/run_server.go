@@ -35,7 +35,7 @@ func NewServer(core Core, log *slog.Logger, dial []grpc.DialOption, options ...g
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
 	)
-	s := &Server{grpc: grpc.NewServer(options...), health: newHealthService(core), fwd: newForwarder(dial), core: core, log: log}
+	s := &Server{grpc: grpc.NewServer(options...), health: newHealthService(core), fwd: newForwarder(core, dial), core: core, log: log}
 	pb.RegisterBrokerServiceServer(s.grpc, &brokerService{core: core, fwd: s.fwd})
 	pb.RegisterAdminServiceServer(s.grpc, &adminService{core: core, fwd: s.fwd})
 	pb.RegisterMetadataServiceServer(s.grpc, &metadataService{core: core})
