@@ -86,13 +86,13 @@ func shellWords(line string) (words []string) {
 	return words
 }
 
-// TestCommonFlags: what prints can print JSON, what calls has a time limit, and
-// what changes something takes a reason.
+// TestCommonFlags: what prints can print JSON, what calls has a time limit, what
+// changes something takes a reason and can be waited for, and what destroys
+// something asks.
 func TestCommonFlags(t *testing.T) {
 	silent := []string{"serve", "completion bash", "completion zsh", "completion fish", "completion powershell"}
 	changes := []string{"topic create", "topic delete", "controller resign", "controller transfer", "elect preferred", "elect unclean", "elect leader"}
-	all := leaves()
-	for name, cmd := range all {
+	for name, cmd := range leaves() {
 		has := func(flag string) bool { return cmd.Flag(flag) != nil }
 		if has("output") == slices.Contains(silent, name) {
 			t.Errorf("%s: --output is %v", name, has("output"))
@@ -100,14 +100,11 @@ func TestCommonFlags(t *testing.T) {
 		if calls := has("server") || strings.HasPrefix(name, "debug "); calls && !has("timeout") {
 			t.Errorf("%s has no --timeout", name)
 		}
-		for _, flag := range []string{"reason", "wait"} {
-			if has(flag) != slices.Contains(changes, name) {
+		for flag, those := range map[string][]string{"reason": changes, "wait": changes, "yes": {"topic delete", "elect unclean"}} {
+			if has(flag) != slices.Contains(those, name) {
 				t.Errorf("%s: --%s is %v", name, flag, has(flag))
 			}
 		}
-	}
-	if all["topic delete"].Flags().Lookup("yes") == nil {
-		t.Error("topic delete has no --yes")
 	}
 }
 
