@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
 # Checks what deploy/ holds, and the Dockerfile, as far as it goes without a
-# booted systemd, a Docker daemon or a Kubernetes cluster. Needs bin/controllerd, and root or user
-# namespaces.
+# booted systemd, a Docker daemon or a Kubernetes cluster. Needs bin/controllerd,
+# and root or user namespaces.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+
+bin/controllerd version | grep -q "^Commit: *$(git rev-parse HEAD)$" ||
+  { echo "bin/controllerd is not of this commit:" >&2; bin/controllerd version >&2; exit 1; }
 
 # The unit as it is, but for where the program lies. What systemd-analyze only
 # warns of counts as well.

@@ -222,16 +222,23 @@ func TestDevUsage(t *testing.T) {
 }
 
 // TestDevLimits: the limits of dev are those of its daemons.
-func TestDevLimits(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
+// startDev runs dev in this process until the test ends, and returns the
+// address of its first daemon once all is up.
+func startDev(t *testing.T, flags string) (address string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
 	out, in := io.Pipe()
 	code := make(chan int, 1)
-	args := "dev --controllers 1 --brokers 1 --topics 0 --max-partitions-per-topic 5 --max-partitions-per-request 7 --max-partitions 9"
 	go func() {
-		code <- run(ctx, strings.Fields(args), io.Discard, in)
+		code <- run(ctx, strings.Fields("dev "+flags), io.Discard, in)
 		_ = in.Close()
 	}()
-	var address string
+	t.Cleanup(func() {
+		cancel()
+		if c := <-code; c != exitOK {
+			t.Errorf("exit code %d", c)
+		}
+	})
 	lines := bufio.NewScanner(out)
 	for lines.Scan() && !strings.Contains(lines.Text(), "ready after") {
 		if _, at, ok := strings.Cut(lines.Text(), "controller c1 at "); ok {
@@ -239,6 +246,11 @@ func TestDevLimits(t *testing.T) {
 		}
 	}
 	go func() { _, _ = io.Copy(io.Discard, out) }()
+	return address
+}
+
+func TestDevLimits(t *testing.T) {
+	address := startDev(t, "--controllers 1 --brokers 1 --topics 0 --max-partitions-per-topic 5 --max-partitions-per-request 7 --max-partitions 9")
 	for _, tt := range []struct {
 		names, partitions, refusal string
 	}{
@@ -253,10 +265,6 @@ func TestDevLimits(t *testing.T) {
 		} else if r.want(t, exitFailed); !strings.HasPrefix(r.stderr, "Error: "+tt.refusal+"\n") {
 			t.Errorf("%s: %s, want %s", tt.names, r.stderr, tt.refusal)
 		}
-	}
-	cancel()
-	if c := <-code; c != exitOK {
-		t.Errorf("exit code %d", c)
 	}
 }
 

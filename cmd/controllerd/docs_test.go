@@ -52,13 +52,13 @@ func documents(t *testing.T) map[string]string {
 }
 
 // TestTourOfReadme runs the tour as a reader would: in a shell, line by line,
-// against a cluster. What goes on for ever is interrupted.
+// against what "make run" runs. What goes on for ever is interrupted.
 func TestTourOfReadme(t *testing.T) {
-	w := newWorld(t, 3, 3)
-	if active, _ := w.roles(); active.ID != "a" { // which gives the seat to b later
-		w.cli("controller", "transfer", "a", "--wait").want(t, exitOK)
+	address := startDev(t, "")
+	t.Setenv("CONTROLLERD_SERVER", address)
+	if v := decode[statusView](t, cli("controller", "status", "-o", "json")); v.ControllerID != "c1" { // which is given the seat later
+		cli("controller", "transfer", "c1", "--wait").want(t, exitOK)
 	}
-	t.Setenv("CONTROLLERD_SERVER", strings.Join(w.endpoints(), ","))
 	t.Setenv(asProgram, "1")
 	self, err := os.Executable()
 	if err != nil {

@@ -161,6 +161,18 @@ func TestNotifyNobody(t *testing.T) {
 	}
 }
 
+// TestAbort: what a watchdog does to a daemon that hangs leaves its stacks in
+// the log.
+func TestAbort(t *testing.T) {
+	p := startServe(t, deaf(t))
+	p.says("msg=serving")
+	p.signal(syscall.SIGABRT)
+	if state := p.exits(patience); state.ExitCode() != 2 {
+		t.Errorf("exit: %v, want the 2 of a Go program that panics, which the unit restarts", state)
+	}
+	p.says(`goroutine \d+ .*\n(.*\n)*.*controller\.\(\*Controller\)\.own`)
+}
+
 func TestRole(t *testing.T) {
 	for want, r := range map[string]role{
 		"waiting for etcd":                {},
