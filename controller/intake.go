@@ -103,8 +103,9 @@ func (l *Loop) begin(b store.Batch) {
 			delete(l.healing, c.KV.Key)
 		}
 	}
-	if b.Reset {
-		l.comparing, l.missed = nil, nil // the list tells all that they would
+	if b.Reset { // the list tells all that they would
+		l.comparing, l.missed = nil, nil
+		clear(l.healing)
 	}
 	l.intake.batch, l.intake.told, l.intake.forget = l.im.Begin(b), 0, !l.feed.Begun()
 }

@@ -295,6 +295,26 @@ func TestHealDoesNotUndo(t *testing.T) {
 	}
 }
 
+// So is a list: what it does not name is gone, though a read before it was taken
+// in has found it.
+func TestHealDoesNotUndoAList(t *testing.T) {
+	b := newBench(t, 1)
+	key := keys.Broker(1)
+	b.l.fetch([]string{key}, nil)
+	fetched := b.perform(Fetch{Keys: []string{key}}) // finds it
+	b.hand(store.Delete(key))
+	list := b.m.List(keys.Prefix(), false)
+	batch := store.Batch{Rev: list.Rev, Reset: true}
+	for _, kv := range list.KVs {
+		batch.Changes = append(batch.Changes, store.Change{KV: kv})
+	}
+	b.step(Watched{batch})
+	b.step(fetched)
+	if got := b.l.Image().Brokers[1]; got != nil || b.l.Stats.Healed != 0 {
+		t.Errorf("broker %+v, healed %d", got, b.l.Stats.Healed)
+	}
+}
+
 // A broker that knows a higher epoch makes the active read the seat at once. It
 // steps down if etcd agrees, and leaves the broker alone if not.
 func TestDoubt(t *testing.T) {
