@@ -20,7 +20,7 @@ SAY_RACE = @echo "race detector: $(if $(RACE),on,off (no C compiler found))"
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run build test faults sim bench proto proto-check lint tidy-check split-brain smoke image deploy-check alerts fuzz verify clean
+.PHONY: help run build test faults sim bench proto proto-check lint tidy-check split-brain herd smoke image deploy-check alerts fuzz verify clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ tidy-check: ## go.mod and go.sum name what is used and nothing else
 
 split-brain: ## two daemons that both think they are active, and what comes of it
 	scripts/split-brain.sh
+
+herd: ## what three ways of electing cost an etcd, as a table
+	scripts/herd
 
 smoke: build ## twenty seconds of a whole cluster whose controllers and brokers are killed
 	bin/controllerd dev --for 20s --kill-active-every 5s --kill-broker-every 7s -o json

@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"syscall"
 	"time"
+
+	"github.com/controllerd/controllerd/internal/machine"
 )
 
 // rounds are measured after one that warms up.
@@ -60,7 +62,7 @@ func run(ctx context.Context, pattern string, scale float64) error {
 	if err != nil {
 		return err
 	}
-	root, err := moduleRoot(ctx)
+	root, err := machine.ModuleRoot(ctx)
 	if err != nil {
 		return err
 	}
@@ -76,7 +78,7 @@ func run(ctx context.Context, pattern string, scale float64) error {
 		}
 		ran++
 		fmt.Fprintf(os.Stderr, "%s: %d rounds after a warm-up\n", r.name, rounds)
-		where := machine(ctx, root) // before it is busy
+		where := machine.Describe(ctx, root, "docs/BENCHMARKS.md") // before it is busy
 		if scale != 1 {
 			where += fmt.Sprintf(" · SCALED by %g", scale)
 		}

@@ -1,4 +1,4 @@
-package main
+package machine
 
 import (
 	"context"
@@ -13,17 +13,17 @@ import (
 	"go.etcd.io/etcd/api/v3/version"
 )
 
-// machine describes where and when the figures were taken.
-func machine(ctx context.Context, root string) string {
-	commit := commit(ctx, root)
+// Describe says where and when figures were taken, of the module in root. A
+// report that is written while they are taken makes it no other commit.
+func Describe(ctx context.Context, root, report string) string {
+	commit := commit(ctx, root, report)
 	return fmt.Sprintf("%s · %s, %d cores · %s %s · %s · etcd %s, one member · commit %s · load average %s before",
 		time.Now().UTC().Format(time.DateOnly), cpuModel(), runtime.NumCPU(), runtime.GOOS, kernel(),
 		runtime.Version(), version.Version, commit, load())
 }
 
-// commit is what was measured. The report itself, which is written row by row,
-// makes it no other.
-func commit(ctx context.Context, root string) string {
+// commit is what was measured.
+func commit(ctx context.Context, root, report string) string {
 	git := func(args ...string) (string, error) {
 		out, err := exec.CommandContext(ctx, "git", append([]string{"-C", root}, args...)...).Output()
 		return strings.TrimSpace(string(out)), err
@@ -32,7 +32,7 @@ func commit(ctx context.Context, root string) string {
 	if err != nil {
 		return "unknown"
 	}
-	if changed, err := git("status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)docs/BENCHMARKS.md"); err != nil || changed != "" {
+	if changed, err := git("status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)"+report); err != nil || changed != "" {
 		id += "-dirty"
 	}
 	return id
@@ -69,8 +69,8 @@ func load() string {
 	return first
 }
 
-// moduleRoot is the directory of go.mod.
-func moduleRoot(ctx context.Context) (string, error) {
+// ModuleRoot is the directory of go.mod.
+func ModuleRoot(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	if err != nil {
 		return "", fmt.Errorf("find the module: %w", err)
