@@ -29,7 +29,7 @@ func (store) ApplyPartition(_ context.Context, p broker.PartitionState) error {
 	return nil
 }
 
-// StopReplica also deletes the data, but only when a topic was deleted by somebody.
+// StopReplica ends that; the data goes only if deleteData says so.
 func (store) StopReplica(_ context.Context, topic string, id cluster.PartitionID, deleteData bool) error {
 	fmt.Printf("stopping %s-%d, delete: %v\n", topic, id.Index, deleteData)
 	return nil
