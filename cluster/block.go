@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -49,6 +50,17 @@ func (b *Block) Partition(index int32) *Partition {
 		return &b.partitions[i]
 	}
 	return nil
+}
+
+// Partitions are the records of the block by index, in order.
+func (b *Block) Partitions() iter.Seq2[int32, *Partition] {
+	return func(yield func(int32, *Partition) bool) {
+		for i := range b.partitions {
+			if p := &b.partitions[i]; !yield(p.index, p) {
+				return
+			}
+		}
+	}
 }
 
 // find is the position of a partition, at once if none below it is missing.

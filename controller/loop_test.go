@@ -564,3 +564,48 @@ func TestRecordFromTheFuture(t *testing.T) {
 		t.Errorf("led by %d, ISR %v, %d illegal writes", now.Leader, now.ISR, b.l.Stats.Illegal)
 	}
 }
+
+// TestRestored: when more than half of the live brokers know of a higher epoch
+// than etcd goes on to hold, the daemon says what has happened and what to do,
+// and is not healthy. It says so no more when they obey.
+func TestRestored(t *testing.T) {
+	b := newBench(t, 0)
+	for id := range cluster.BrokerID(4) {
+		b.listening(id)
+	}
+	b.run()
+	outdated := map[cluster.BrokerID]bool{} // they answer nothing but what the test says
+	b.held = func(a Action) bool {
+		p, _ := a.(Push)
+		s, ok := p.Action.(rpc.Send)
+		return ok && outdated[s.Stream.Broker]
+	}
+	knows := func(id cluster.BrokerID) {
+		outdated[id] = true
+		b.step(Pushed{rpc.Opened{Stream: b.streams[id], Hello: &pb.Hello{BrokerId: int32(id), ControllerEpoch: 7 + int64(id)}}})
+		b.run()
+	}
+	says := func(want string) {
+		t.Helper()
+		v := b.l.View()
+		got := ""
+		for _, p := range v.Problems() {
+			if strings.Contains(p, "run controllerd recover") {
+				got = p
+			}
+		}
+		if !strings.HasPrefix(got, want) || (got == "") != (want == "") || v.Healthy != (want == "") {
+			t.Errorf("healthy %v, says %q, want %q", v.Healthy, got, want)
+		}
+	}
+	knows(0)
+	knows(1)
+	b.pass(2 * time.Second)
+	says("") // half of them
+	knows(2)
+	says("") // it may have been replaced, and not know it yet
+	b.pass(2 * time.Second)
+	says("3 of 4 live brokers know of controller epoch 9, etcd holds 1:")
+	b.step(Pushed{rpc.Received{Stream: b.streams[2], Response: &pb.CommandsResponse{Response: &pb.CommandsResponse_Ack{Ack: &pb.CommandAck{Sequence: 99}}}}})
+	says("")
+}

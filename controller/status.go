@@ -63,6 +63,10 @@ func (l *Loop) unfit() []string {
 	if l.refused != nil {
 		out = append(out, fmt.Sprintf("etcd takes no writes: %v", l.refused))
 	}
+	if n, e := l.pusher.Outdated(l.now); l.active && 2*n > len(l.im.Brokers) {
+		out = append(out, fmt.Sprintf("%d of %d live brokers know of controller epoch %d, etcd holds %d: it was restored to an older state; stop all daemons, run controllerd recover, start them again",
+			n, len(l.im.Brokers), e, l.claim.Epoch))
+	}
 	return out
 }
 

@@ -332,7 +332,7 @@ func (p *Pusher) Take(now time.Duration, ev PushEvent) []PushAction {
 			t.opened(now, ev.Hello)
 			p.deaths.forget(t.id)
 			p.introduce(now, t, ev.Hello)
-			return p.heard(t, cluster.Epoch(ev.Hello.GetControllerEpoch()), nil)
+			return p.heard(now, t, cluster.Epoch(ev.Hello.GetControllerEpoch()), nil)
 		}
 	case Received:
 		if t := p.of(ev.Stream); t != nil && t.phase == open {
@@ -364,14 +364,6 @@ func (p *Pusher) of(s StreamID) *target {
 	return nil
 }
 
-// heard compares a broker's highest controller epoch with ours.
-func (p *Pusher) heard(t *target, e cluster.Epoch, out []PushAction) []PushAction {
-	if e <= p.claim.Epoch {
-		return out
-	}
-	return append(out, Doubt{t.id, e})
-}
-
 func (p *Pusher) received(now time.Duration, t *target, r *pb.CommandsResponse) []PushAction {
 	switch r := r.GetResponse().(type) {
 	case *pb.CommandsResponse_Pong:
@@ -397,7 +389,7 @@ func (p *Pusher) acked(now time.Duration, t *target, ack *pb.CommandAck) []PushA
 	p.Stats.AckTime.Observe(now - *t.sentTimes.at(ack.GetSequence()))
 	refusal := ack.GetRefusal()
 	if refusal == pb.Refusal_REFUSAL_UNSPECIFIED {
-		t.again, t.problem, t.answers, t.admitted = 0, "", true, true
+		t.again, t.problem, t.answers, t.admitted, t.knows = 0, "", true, true, 0
 		return nil
 	}
 	p.Stats.Refused++
@@ -411,7 +403,7 @@ func (p *Pusher) acked(now time.Duration, t *target, ack *pb.CommandAck) []PushA
 	case pb.Refusal_REFUSAL_STALE_CONTROLLER_EPOCH:
 		// If etcd does not agree, this broker is wrong: it is left alone for
 		// longer and longer.
-		out = p.heard(t, cluster.Epoch(ack.GetControllerEpoch()), out)
+		out = p.heard(now, t, cluster.Epoch(ack.GetControllerEpoch()), out)
 	}
 	t.problem, t.answers = refusalWords(refusal), true
 	t.restart(now)

@@ -29,6 +29,10 @@ type target struct {
 	notBefore time.Duration // the next dial or send
 	again     int           // failures since a command was admitted
 	problem   string
+	// knows is a controller epoch above that of the term, of which the broker has
+	// heard, and since when we know; 0: none, or it obeys.
+	knows      cluster.Epoch
+	knowsSince time.Duration
 
 	cursor   int64 // in the change list
 	brokers  int64 // the set of live brokers sent last

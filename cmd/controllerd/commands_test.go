@@ -97,10 +97,10 @@ func TestCommonFlags(t *testing.T) {
 		if has("output") == slices.Contains(silent, name) {
 			t.Errorf("%s: --output is %v", name, has("output"))
 		}
-		if calls := has("server") || strings.HasPrefix(name, "debug "); calls && !has("timeout") {
+		if calls := has("server") || has("etcd-endpoints") && has("cluster") && !slices.Contains([]string{"serve", "config show", "config check"}, name); calls && !has("timeout") {
 			t.Errorf("%s has no --timeout", name)
 		}
-		for flag, those := range map[string][]string{"reason": changes, "wait": changes, "yes": {"topic delete", "elect unclean"}} {
+		for flag, those := range map[string][]string{"reason": append(changes, "recover"), "wait": changes, "yes": {"topic delete", "elect unclean", "recover"}} {
 			if has(flag) != slices.Contains(those, name) {
 				t.Errorf("%s: --%s is %v", name, flag, has(flag))
 			}

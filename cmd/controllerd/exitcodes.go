@@ -29,7 +29,7 @@ var exitCodes = []struct {
 	{exitOK, "done"},
 	{exitFailed, "refused, failed or interrupted"},
 	{exitUsage, "wrong usage: unknown command or flag, bad argument or configuration, nobody there to confirm; nothing was asked"},
-	{exitAway, "no daemon (for debug: no etcd) was reached, none is active, or no answer came in time"},
+	{exitAway, "no daemon (for debug and recover: no etcd) was reached, none is active, or no answer came in time"},
 	{exitUnfinished, "done, but what --wait waits for has not come true in time"},
 	{exitWarn, "doctor: something deserves a look"},
 	{exitBad, "doctor: something is bad"},

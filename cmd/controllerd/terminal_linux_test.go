@@ -4,6 +4,10 @@ import (
 	"context"
 	"strings"
 	"testing"
+
+	"github.com/controllerd/controllerd/cluster"
+	"github.com/controllerd/controllerd/internal/etcdtest"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 )
 
 // TestAssent: what destroys is asked for at a terminal, word by word.
@@ -61,4 +65,29 @@ func TestBar(t *testing.T) {
 	}
 	eventually(t, "the bar is gone", func() bool { return strings.HasSuffix(x.screen(), "\r\x1b[K") })
 	x.awaits(t, "\r\x1b[K["+strings.Repeat("#", 15)+strings.Repeat(".", 15)+"] 3/6 broker 1 has yet to")
+}
+
+// TestRecoverAssent: what recover would do is shown, and done if the name of the
+// cluster is typed.
+func TestRecoverAssent(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	client := etcd.Client(t)
+	if _, err := client.Put(t.Context(), testKeys.Cluster(), string(cluster.Encode(&pb.ClusterRecord{Uuid: "u", Format: 1}))); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"recover", "--etcd-endpoints=" + etcd.Endpoint(), "--cluster=test", "--epoch-above=7"}
+	x := openTerminal(t)
+	x.types(t, "yes\n")
+	rev := revision(t, client)
+	if r := x.cli(t.Context(), args...).want(t, exitFailed); !strings.Contains(r.stderr, "nothing is written") {
+		t.Error(r.stderr)
+	}
+	x.awaits(t, "the controller epoch would rise to 8")
+	x.awaits(t, "To raise the epochs of cluster test, type test: ")
+	wantNothingWritten(t, etcd, rev)
+	x = openTerminal(t)
+	x.types(t, "test\n")
+	if r := x.cli(t.Context(), args...).want(t, exitOK); !strings.HasPrefix(r.stdout, "recovered: the next term is above epoch 8") {
+		t.Error(r.stdout)
+	}
 }

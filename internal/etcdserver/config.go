@@ -19,17 +19,22 @@ import (
 
 // Defaults of Config.
 const (
-	DefaultTick                 = 100 * time.Millisecond
-	DefaultElection             = time.Second
-	DefaultQuota          int64 = 8 << 30
-	DefaultKeepRevisions        = 10_000
-	compactionBatch             = 5_000 // revisions; etcd's own 1,000 is slower than the write path
-	compactionBatchPause        = 10 * time.Millisecond
-	bindAttempts                = 10
-	bindRetryInterval           = 50 * time.Millisecond
-	handOverTimeout             = time.Second
-	advertisedPeerAddress       = "127.0.0.1:1" // etcd wants one; a single member never dials it
-	memberName                  = "controllerd"
+	DefaultTick                = 100 * time.Millisecond
+	DefaultElection            = time.Second
+	DefaultQuota         int64 = 8 << 30
+	DefaultKeepRevisions       = 10_000
+	compactionBatch            = 5_000 // revisions; etcd's own 1,000 is slower than the write path
+	compactionBatchPause       = 10 * time.Millisecond
+	bindAttempts               = 10
+	bindRetryInterval          = 50 * time.Millisecond
+	handOverTimeout            = time.Second
+)
+
+// What a snapshot has to be restored with for a single member.
+const (
+	SingleName = "controllerd" // the member's
+	SinglePeer = "127.0.0.1:1" // where others would reach it; it never dials itself
+	DataDir    = "member.etcd" // below Config.Dir; also of one of several members
 )
 
 // Config says how to run the server.
@@ -96,7 +101,7 @@ func (c Config) withDefaults() Config {
 
 func embedConfig(cfg Config, st *streams) *embed.Config {
 	e := embed.NewConfig()
-	e.Dir = filepath.Join(cfg.Dir, "member.etcd")
+	e.Dir = filepath.Join(cfg.Dir, DataDir)
 	e.ListenClientUrls = urls(cfg.ClientTLS, cfg.Addr)
 	e.AdvertiseClientUrls = urls(cfg.ClientTLS, cmp.Or(cfg.Advertise, cfg.Addr))
 	e.ClientTLSInfo, e.PeerTLSInfo = cfg.ClientTLS, cfg.PeerTLS
@@ -104,9 +109,9 @@ func embedConfig(cfg Config, st *streams) *embed.Config {
 	if len(cfg.Members) > 0 {
 		joinMembers(e, cfg)
 	} else {
-		e.Name = memberName
+		e.Name = SingleName
 		e.ListenPeerUrls = nil
-		e.AdvertisePeerUrls = urls(transport.TLSInfo{}, advertisedPeerAddress)
+		e.AdvertisePeerUrls = urls(transport.TLSInfo{}, SinglePeer)
 		e.InitialCluster = e.InitialClusterFromName(e.Name)
 		e.InitialClusterToken = rand.Text() // or all of them would have the same cluster id
 	}

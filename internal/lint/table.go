@@ -35,6 +35,7 @@ var table = []row{
 	{dir: "rpc", floor: 3, purity: exceptRun},
 	{dir: "broker/brokermetrics", floor: 4},
 	{dir: "broker", floor: 3, purity: exceptRun},
+	{dir: "recovery", floor: 3, purity: exceptRun},
 	{dir: "store/etcdstore", floor: 3, etcd: true},
 	{dir: "store/memstore", floor: 3, purity: exceptRun},
 	{dir: "statemachine", floor: 2, purity: wholly},
