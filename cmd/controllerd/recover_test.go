@@ -122,6 +122,9 @@ func newRestored(t *testing.T) *restored {
 		r.brokers = append(r.brokers, b)
 		<-b.Registered()
 	}
+	for _, d := range r.daemons {
+		r.await(d, "all brokers are known", func(v rpc.View) bool { return len(v.Image.Brokers) == len(r.brokers) })
+	}
 	r.world.topic("orders", recoverPartitions, 3)
 	r.world.topic("gone", 1, 1)
 	r.image(func(im *cluster.Image) { r.topic = im.Topics["orders"].ID })
