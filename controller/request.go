@@ -287,9 +287,9 @@ func (d *draft) alterOne(owner int64, sender cluster.BrokerID, epoch cluster.Bro
 func refusedError(err error) error {
 	switch {
 	case errors.Is(err, store.ErrNoSpace): // which is known to apply one that crosses the quota
-		return rpc.ErrorWithCode(codes.ResourceExhausted, cluster.ThrottlingQuotaExceeded, "etcd takes no writes, look before you try again: %v", err)
+		return rpc.ErrorWithCode(codes.ResourceExhausted, cluster.ThrottlingQuotaExceeded, "etcd takes no writes, look before you try again: %s", rpc.Words(err))
 	case errors.Is(err, store.ErrBusy):
-		return rpc.ErrorWithCode(codes.ResourceExhausted, cluster.ThrottlingQuotaExceeded, "etcd takes no writes for now, nothing was changed: %v", err)
+		return rpc.ErrorWithCode(codes.ResourceExhausted, cluster.ThrottlingQuotaExceeded, "etcd takes no writes for now, nothing was changed: %s", rpc.Words(err))
 	}
-	return rpc.ErrorWithCode(codes.Internal, "", "etcd refused the write: %v", err)
+	return rpc.ErrorWithCode(codes.Internal, "", "etcd refused the write: %s", rpc.Words(err))
 }

@@ -61,7 +61,7 @@ func (l *Loop) unfit() []string {
 		out = append(out, "etcd or its watch does not answer: what is shown here may be old")
 	}
 	if l.refused != nil {
-		out = append(out, fmt.Sprintf("etcd takes no writes: %v", l.refused))
+		out = append(out, "etcd takes no writes: "+rpc.Words(l.refused))
 	}
 	if n, e := l.pusher.Outdated(l.now); l.active && 2*n > len(l.im.Brokers) {
 		out = append(out, fmt.Sprintf("%d of %d live brokers know of controller epoch %d, etcd holds %d: it was restored to an older state; stop all daemons, run controllerd recover, start them again",

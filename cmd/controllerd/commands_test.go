@@ -143,6 +143,8 @@ func TestProposals(t *testing.T) {
 		{"topic delete orders |", []string{"payments"}},
 		{"controller transfer |", standbys},
 		{"controller transfer x |", nil},
+		{"elect leader |", []string{"0"}},
+		{"elect leader 0 |pay", []string{"payments"}},
 		{"metadata watch --topic |p", []string{"payments"}},
 		{"topic list --output |", formats},
 		{"version -o |", formats},

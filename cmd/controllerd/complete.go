@@ -52,6 +52,26 @@ func (c *client) completeTopics(most int) completer {
 	}
 }
 
+// completeBroker proposes live brokers as the first argument, and then topics.
+func (c *client) completeBroker(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return c.completeTopics(0)(cmd, args[1:], begun)
+	}
+	return c.proposals(cmd, func(ctx context.Context, admin pb.AdminServiceClient) ([]string, error) {
+		resp, err := admin.ListBrokers(ctx, &pb.ListBrokersRequest{})
+		if err != nil {
+			return nil, err
+		}
+		var ids []string
+		for _, b := range resp.GetBrokers() {
+			if id := str(b.GetId()); b.GetLive() && strings.HasPrefix(id, begun) {
+				ids = append(ids, id)
+			}
+		}
+		return ids, nil
+	})
+}
+
 // completeStandbys proposes the daemons that may get the seat.
 func (c *client) completeStandbys(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {

@@ -58,7 +58,7 @@ func active(w *world) *localcluster.Daemon { d, _ := w.roles(); return d }
 // TestDoctorFindsNothing: where nothing is wrong all checks say so, from any
 // daemon, and nothing is changed.
 func TestDoctorFindsNothing(t *testing.T) {
-	w := newWorld(t, 2, 2)
+	w := newWorldOf(t, 20*time.Second, 2, 2) // a short lease would not have its usual margin on a busy machine
 	w.topic("orders", 4, 2)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -129,9 +129,9 @@ func TestDoctorOfDaemons(t *testing.T) {
 	})
 	t.Run("daemons", func(t *testing.T) {
 		eventually(t, "the active names what is wrong", func() bool {
-			return len(decode[statusView](t, cli("controller", "status", "-o", "json", "--server", active(w).Endpoint)).Problems) > 0
+			return len(decode[statusView](t, cli("controller", "status", "-o", "json", "--server", active(w).Endpoint)).Problems) > 1
 		})
-		examine(t, time.Now, warn, "daemons", w.server()).says(t, " is active", " stands by", "2 problems, the first: broker 1 orders/0: ")
+		examine(t, time.Now, warn, "daemons", w.server()).says(t, " is active", " stands by", " problems, the first: broker 1 orders/0: ")
 		other.Kill()
 		examine(t, time.Now, bad, "daemons", "--server", other.Endpoint).says(t, "cannot reach "+other.Endpoint)
 	})

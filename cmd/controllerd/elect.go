@@ -85,6 +85,7 @@ leadership back.`,
 			return e.run(cmd, args[1:])
 		},
 	}
+	cmd.ValidArgsFunction = c.completeBroker
 	e.addCommonFlags(cmd)
 	return cmd
 }

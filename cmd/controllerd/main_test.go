@@ -19,6 +19,7 @@ import (
 
 	"github.com/controllerd/controllerd/broker"
 	"github.com/controllerd/controllerd/cluster"
+	"github.com/controllerd/controllerd/controller"
 	"github.com/controllerd/controllerd/internal/etcdtest"
 	"github.com/controllerd/controllerd/internal/localcluster"
 	"github.com/controllerd/controllerd/rpc"
@@ -137,10 +138,17 @@ var quietly = slog.New(slog.NewTextHandler(io.Discard, nil))
 // 1, ..., and waits until all know each other.
 func newWorld(t *testing.T, daemons, brokers int) *world {
 	t.Helper()
+	return newWorldOf(t, controller.MinLeaseTTL, daemons, brokers)
+}
+
+// newWorldOf starts daemons whose leases last so long.
+func newWorldOf(t *testing.T, lease time.Duration, daemons, brokers int) *world {
+	t.Helper()
 	w := &world{t: t, etcd: etcdtest.Start(t)}
 	for i := range daemons {
 		d, err := localcluster.StartDaemon(localcluster.DaemonConfig{
 			ID: string(rune('a' + i)), Cluster: "test", EtcdEndpoints: []string{w.etcd.Endpoint()}, Version: "v1.2.3", Logger: quietly,
+			LeaseTTL: lease,
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -7,7 +7,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/controllerd/controllerd/broker"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 	"github.com/controllerd/controllerd/rpc"
 )
 
@@ -69,6 +72,48 @@ func TestWaitForTopics(t *testing.T) {
 	eventually(t, "the broker that came back has confirmed", func() bool {
 		return len(decode[tombstonesView](t, w.cli("topic", "list", "--deleted", "-o", "json")).Topics) == 0
 	})
+}
+
+// tombstones is a daemon that answers with the next of some pages.
+type tombstones struct {
+	pb.AdminServiceClient
+	pages []*pb.ListTombstonesResponse
+}
+
+func (d *tombstones) ListTombstones(context.Context, *pb.ListTombstonesRequest, ...grpc.CallOption) (*pb.ListTombstonesResponse, error) {
+	page := d.pages[0]
+	d.pages = d.pages[1:]
+	return page, nil
+}
+
+// TestErased: a daemon that has not seen the deletion yet proves nothing.
+func TestErased(t *testing.T) {
+	held := func(brokers ...int32) []*pb.TombstoneSummary {
+		return []*pb.TombstoneSummary{{Topic: "a", Brokers: brokers}}
+	}
+	d := &tombstones{pages: []*pb.ListTombstonesResponse{
+		{Revision: 6}, {Revision: 7, Tombstones: held(1, 2, 3)}, {Revision: 9, Tombstones: held(2)}, {Revision: 10},
+	}}
+	look := topicsErased([][]byte{{1}}, 7)
+	for _, want := range []outlook{
+		{0, 0, "the daemon that answers has not seen it yet"},
+		{0, 3, "brokers 1,2,3 may still hold replicas of a"},
+		{2, 3, "brokers 2 may still hold replicas of a"},
+		{3, 3, ""},
+	} {
+		if got, err := look(t.Context(), d); err != nil || got != want {
+			t.Errorf("%+v, %v, want %+v", got, err, want)
+		}
+	}
+}
+
+func TestServed(t *testing.T) {
+	v := &topicDetailView{PartitionsWanted: 3, Partitions: []partitionView{{Leader: 1, Replicas: []int32{1, 2}}, {Leader: -1, Replicas: []int32{3, 2}}}}
+	v.Unconfirmed = []unconfirmedView{{Broker: 2, Replicas: 2}, {Broker: 3, Replicas: 1}}
+	want := outlook{1, 4, "2 partitions have no leader, broker 2 has yet to confirm 2 replicas, broker 3 has yet to confirm 1 replicas, no active controller answers"}
+	if got := servedOf(v); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
 }
 
 func TestWaitForTheSeat(t *testing.T) {
