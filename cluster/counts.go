@@ -11,6 +11,7 @@ type Health struct {
 	Unknown         int32 // whose record is missing or unreadable
 	Offline         int32 // that have no leader
 	UnderReplicated int32 // whose ISR lacks replicas
+	NotPreferred    int32 // whose leader is not the first replica, or that have none
 }
 
 // Load counts what a broker hosts of the readable visible partitions.
@@ -30,7 +31,7 @@ type counts struct {
 
 // topicCounts are Health without Partitions and Unknown, and what Unknown
 // follows from.
-type topicCounts struct{ known, offline, underReplicated int32 }
+type topicCounts struct{ known, offline, underReplicated, notPreferred int32 }
 
 func newCounts() counts {
 	return counts{topics: map[TopicID]*topicCounts{}, loads: map[BrokerID]*Load{}, alike: map[string][]string{}}
@@ -40,7 +41,7 @@ func newCounts() counts {
 func (im *Image) Health(t *Topic) Health {
 	h := Health{Partitions: t.Made(), Unknown: t.Made()}
 	if n := im.counts.topics[t.ID]; n != nil {
-		h.Unknown, h.Offline, h.UnderReplicated = t.Made()-n.known, n.offline, n.underReplicated
+		h.Unknown, h.Offline, h.UnderReplicated, h.NotPreferred = t.Made()-n.known, n.offline, n.underReplicated, n.notPreferred
 	}
 	return h
 }
@@ -144,6 +145,10 @@ func (c *counts) add(t *topicCounts, p *Partition, n int32) {
 		t.offline += n
 	} else {
 		c.load(p.Leader).Leaders += n
+	}
+	if p.Leader != p.Replicas[0] {
+		c.all.NotPreferred += n
+		t.notPreferred += n
 	}
 	if len(p.ISR) < len(p.Replicas) {
 		c.all.UnderReplicated += n

@@ -30,6 +30,9 @@ func countsDiffer(im *Image) error {
 			if len(p.ISR) < len(p.Replicas) {
 				h.UnderReplicated++
 			}
+			if p.Leader != p.Replicas[0] {
+				h.NotPreferred++
+			}
 			for _, id := range p.Replicas {
 				loads[id] = Load{loads[id].Replicas + 1, loads[id].Leaders}
 			}
@@ -37,7 +40,10 @@ func countsDiffer(im *Image) error {
 		if got := im.Health(t); got != h {
 			return fmt.Errorf("health of topic %s is %+v, want %+v", t.Name, got, h)
 		}
-		all = Health{all.Partitions + h.Partitions, all.Unknown + h.Unknown, all.Offline + h.Offline, all.UnderReplicated + h.UnderReplicated}
+		all = Health{
+			all.Partitions + h.Partitions, all.Unknown + h.Unknown, all.Offline + h.Offline, all.UnderReplicated + h.UnderReplicated,
+			all.NotPreferred + h.NotPreferred,
+		}
 		wanted += int64(max(t.Made(), t.Wanted()))
 		alike[MetricName(t.Name)]++
 	}

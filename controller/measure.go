@@ -19,6 +19,9 @@ type Measured struct {
 	// seen to be committed: partitions that got another leader, partitions whose
 	// ISR lost members, and those whose ISR got some.
 	LeaderElections, IsrShrinks, IsrExpands int64
+	// UncleanElections are those of LeaderElections whose leader was not in the
+	// ISR.
+	UncleanElections int64
 	// ElectionTime is how long it took, each time that some rule would change
 	// something, until none would: from the loss of a broker, say, until the
 	// last partition has another leader in the image.
@@ -55,6 +58,9 @@ func (l *Loop) countChanges(events []cluster.Event) {
 		}
 		if c.New.Leader != c.Old.Leader && c.New.Leader != cluster.NoLeader {
 			l.Stats.LeaderElections++
+			if !slices.Contains(c.Old.ISR, c.New.Leader) {
+				l.Stats.UncleanElections++
+			}
 		}
 		if lacks(c.New.ISR, c.Old.ISR) {
 			l.Stats.IsrShrinks++

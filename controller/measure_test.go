@@ -3,6 +3,7 @@ package controller
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/controllerd/controllerd/election"
 	"github.com/controllerd/controllerd/epoch"
 	"github.com/controllerd/controllerd/internal/durations"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 	"github.com/controllerd/controllerd/rpc"
 	"github.com/controllerd/controllerd/store"
 )
@@ -162,18 +164,50 @@ func TestSnapshot(t *testing.T) {
 	if s.Claim != 1 || s.Epoch != 1 || s.Revision != b.l.Image().Rev || len(s.Unfit) > 0 || s.Blind || s.Refused {
 		t.Errorf("%+v", s)
 	}
-	if s.Topics != 1 || s.Partitions.Partitions != 6 || s.Agenda != 6 || s.SkippedKeys != 1 || s.Candidates != 1 || len(s.Brokers) != 3 {
-		t.Errorf("%d topics, %+v, agenda %d, %d keys skipped, %d candidates, brokers %+v", s.Topics, s.Partitions, s.Agenda, s.SkippedKeys, s.Candidates, s.Brokers)
+	if s.Topics != 1 || s.Partitions.Partitions != 6 || s.Agenda != 6 || s.SkippedKeys != 1 || s.Candidates != 1 || s.Running != 3 {
+		t.Errorf("%d topics, %+v, agenda %d, %d keys skipped, %d candidates, %d brokers", s.Topics, s.Partitions, s.Agenda, s.SkippedKeys, s.Candidates, s.Running)
 	}
-	for _, br := range s.Brokers {
-		if br.Connected != (br.Broker == 4) || br.Commanded != br.Connected {
-			t.Errorf("%+v", br)
-		}
+	if want := []rpc.Backlog{{Broker: 4, Connected: true}}; !slices.Equal(s.Backlogs, want) { // the others have no control address
+		t.Errorf("backlogs %+v, want %+v", s.Backlogs, want)
 	}
 	b.hand(store.Delete(keys.Cluster()))
 	b.held = nothing
 	b.run()
-	if s := b.l.Snapshot(); s.Claim != 0 || s.Agenda != 0 || len(s.Brokers) != 0 || len(s.Unfit) != 1 {
+	if s := b.l.Snapshot(); s.Claim != 0 || s.Agenda != 0 || s.Running != 0 || s.Backlogs != nil || len(s.Unfit) != 1 {
 		t.Errorf("deposed: %+v", s)
+	}
+}
+
+// An election of a leader that is not in the ISR counts as such.
+func TestUncleanElectionsAreCounted(t *testing.T) {
+	b := newBench(t, 3)
+	b.created("a", 2, 1)
+	last := b.l.Image().Partition(b.partition("a", 0)).Leader
+	b.edit("a", 0, func(p *cluster.Partition) { p.ISR, p.PartitionEpoch = []cluster.BrokerID{last}, p.PartitionEpoch+1 })
+	b.hand(store.Delete(keys.Broker(last)))
+	b.run()
+	before := b.l.Stats.Measured
+	if leader := b.l.Image().Partition(b.partition("a", 0)).Leader; leader != cluster.NoLeader || before.UncleanElections != 0 {
+		t.Fatalf("leader %d, %d unclean elections", leader, before.UncleanElections)
+	}
+	b.ask(elect(pb.ElectionType_ELECTION_TYPE_UNCLEAN))
+	b.run()
+	if m := b.l.Stats.Measured; m.UncleanElections != 1 || m.LeaderElections != before.LeaderElections+1 {
+		t.Errorf("%d elections, %d of them unclean, were %d", m.LeaderElections, m.UncleanElections, before.LeaderElections)
+	}
+}
+
+// A snapshot of many partitions is no more work than one of few.
+func TestSnapshotOfMany(t *testing.T) {
+	var allocs [2]float64
+	for i, partitions := range []int32{30, 3000} {
+		b := newBench(t, 3)
+		b.created("a", partitions, 16)
+		b.listening(4)
+		b.run()
+		allocs[i] = testing.AllocsPerRun(10, func() { b.l.Snapshot() })
+	}
+	if allocs[0] != allocs[1] {
+		t.Errorf("%v allocations for 30 partitions, %v for 3000", allocs[0], allocs[1])
 	}
 }

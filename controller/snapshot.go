@@ -34,19 +34,14 @@ type Snapshot struct {
 	Requests    int // that wait for a plan
 	Pending     int // partition states that brokers have yet to confirm
 	Offline     int // replicas whose storage has failed
-	Brokers     []BrokerSnapshot
+	// Live brokers: those that run, that are on their way out, and that have a
+	// session and answer no commands.
+	Running, Draining, Unreachable int
+	Backlogs                       []rpc.Backlog // of those that commands are sent to
 
 	Stats Stats
 	Push  rpc.PushStats
 	Owner OwnerStats
-}
-
-// BrokerSnapshot is a live broker, as the active daemon sees it.
-type BrokerSnapshot struct {
-	rpc.Backlog
-	Commanded   bool // it has a control address, so commands are sent to it
-	Draining    bool // also if it is not reached
-	Unreachable bool
 }
 
 // OwnerStats are about the goroutine that owns the Loop, since the process
@@ -71,14 +66,16 @@ func (l *Loop) Snapshot() *Snapshot {
 	}
 	s.Claim, s.Agenda, s.Requests = l.claim.Epoch, l.machine.Agenda(), len(l.requests)
 	s.Pending, s.Offline = l.pusher.Pending(), l.pusher.OfflineAll()
-	backlogs := map[cluster.BrokerID]rpc.Backlog{}
-	for _, b := range l.pusher.Backlogs() {
-		backlogs[b.Broker] = b
-	}
-	for id, b := range l.im.Brokers {
-		backlog, commanded := backlogs[id]
-		backlog.Broker = id
-		s.Brokers = append(s.Brokers, BrokerSnapshot{Backlog: backlog, Commanded: commanded, Draining: b.Draining(), Unreachable: b.Unreachable()})
+	s.Backlogs = l.pusher.Backlogs()
+	for _, b := range l.im.Brokers {
+		switch {
+		case b.Unreachable():
+			s.Unreachable++
+		case b.Draining():
+			s.Draining++
+		default:
+			s.Running++
+		}
 	}
 	return s
 }

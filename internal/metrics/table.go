@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/controllerd/controllerd/cluster"
 	"github.com/controllerd/controllerd/controller"
 	"github.com/controllerd/controllerd/election"
 	"github.com/controllerd/controllerd/internal/prom"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+	"github.com/controllerd/controllerd/rpc"
 )
 
 // look is what one scrape sees.
@@ -110,16 +110,17 @@ var state = []prom.Metric[*look]{
 		Read: whileActive(func(l *look) int { return int(l.Partitions.UnderReplicated) })},
 	{Name: "controllerd_unknown_partitions", Kind: prom.Gauge, Help: "partitions whose record is missing or unreadable; 0 on a standby",
 		Read: whileActive(func(l *look) int { return int(l.Partitions.Unknown) })},
+	{Name: "controllerd_preferred_leader_imbalance", Kind: prom.Gauge, Help: "partitions whose leader is not their first replica, or that have none; 0 on a standby",
+		Read: whileActive(func(l *look) int { return int(l.Partitions.NotPreferred) })},
 	{Name: "controllerd_offline_replicas", Kind: prom.Gauge, Help: "replicas of live brokers whose storage has failed; 0 on a standby",
 		Read: whileActive(func(l *look) int { return l.Offline })},
 	{Name: "controllerd_brokers", Kind: prom.Gauge, Labels: []string{"state"}, Help: "live brokers by state: running, draining (on their way out), unreachable (with a session, but without an answer on a stream of commands); 0 on a standby",
 		Read: func(l *look, e prom.Emit) {
-			n := map[string]int{"running": 0, "draining": 0, "unreachable": 0}
-			for _, b := range l.brokers() {
-				n[brokerState(b)]++
-			}
-			for s, v := range n {
-				e.Value(float64(v), s)
+			for _, of := range []struct {
+				state string
+				n     int
+			}{{"running", l.Running}, {"draining", l.Draining}, {"unreachable", l.Unreachable}} {
+				e.Value(float64(of.n)*oneIf(l.active), of.state)
 			}
 		}},
 	{Name: "controllerd_skipped_keys", Kind: prom.Gauge, Help: "keys in etcd that cannot be read and count as missing",
@@ -141,28 +142,12 @@ var state = []prom.Metric[*look]{
 		})},
 }
 
-// brokers of the snapshot, none unless the daemon is active.
-func (l *look) brokers() []controller.BrokerSnapshot {
-	if !l.active {
-		return nil
-	}
-	return l.Brokers
-}
-
-func brokerState(b controller.BrokerSnapshot) string {
-	switch {
-	case b.Unreachable:
-		return "unreachable"
-	case b.Draining:
-		return "draining"
-	}
-	return "running"
-}
-
 // work is what the active daemon does.
 var work = []prom.Metric[*look]{
 	{Name: "controllerd_leader_elections_total", Kind: prom.Counter, Help: "partitions that got another leader by a decision of the daemon",
 		Read: count(func(l *look) int64 { return l.Stats.LeaderElections })},
+	{Name: "controllerd_unclean_leader_elections_total", Kind: prom.Counter, Help: "of them those whose leader was not in the ISR, so that committed messages may be lost",
+		Read: count(func(l *look) int64 { return l.Stats.UncleanElections })},
 	{Name: "controllerd_leader_election_seconds", Kind: prom.Histogram, Help: "how long it took, each time that a rule asked for a change of partitions, until all of them were committed",
 		Read: func(l *look, e prom.Emit) { e.Durations(&l.Stats.ElectionTime) }},
 	{Name: "controllerd_isr_shrinks_total", Kind: prom.Counter, Help: "partitions whose ISR has lost members by a decision of the daemon",
@@ -198,9 +183,9 @@ var brokers = []prom.Metric[*look]{
 	{Name: "controllerd_pending_states", Kind: prom.Gauge, Help: "partition states that brokers have yet to confirm; 0 on a standby",
 		Read: whileActive(func(l *look) int { return l.Pending })},
 	{Name: "controllerd_broker_pending_states", Kind: prom.Gauge, Labels: []string{"broker"}, Help: "of them those of one live broker; none on a standby",
-		Read: perBroker(func(b controller.BrokerSnapshot) float64 { return float64(b.Pending) })},
+		Read: perBroker(func(b rpc.Backlog) float64 { return float64(b.Pending) })},
 	{Name: "controllerd_broker_connected", Kind: prom.Gauge, Labels: []string{"broker"}, Help: "1 if the stream of commands to a live broker is open; none on a standby",
-		Read: perBroker(func(b controller.BrokerSnapshot) float64 { return oneIf(b.Connected) })},
+		Read: perBroker(func(b rpc.Backlog) float64 { return oneIf(b.Connected) })},
 	{Name: "controllerd_states_sent_total", Kind: prom.Counter, Help: "partition states sent to the brokers that host them",
 		Read: count(func(l *look) int64 { return l.Push.Sent })},
 	{Name: "controllerd_state_results_total", Kind: prom.Counter, Labels: []string{"result"}, Help: "results of partition states, as brokers report them: applied, already, failed",
@@ -233,17 +218,16 @@ var brokers = []prom.Metric[*look]{
 		Read: count(func(l *look) int64 { return l.Stats.Disbelieved })},
 }
 
-func perBroker(value func(controller.BrokerSnapshot) float64) func(*look, prom.Emit) {
+func perBroker(value func(rpc.Backlog) float64) func(*look, prom.Emit) {
 	return func(l *look, e prom.Emit) {
-		for _, b := range l.brokers() {
-			if b.Commanded {
-				e.Value(value(b), id(b.Broker))
-			}
+		if !l.active {
+			return
+		}
+		for _, b := range l.Backlogs {
+			e.Value(value(b), strconv.Itoa(int(b.Broker)))
 		}
 	}
 }
-
-func id(b cluster.BrokerID) string { return strconv.Itoa(int(b)) }
 
 // process is about the daemon itself.
 var process = []prom.Metric[*look]{
