@@ -26,7 +26,7 @@ type row struct {
 }
 
 var rows = []row{
-	handoverRow, handover1mRow, freezeRow, brokerLossRow, brokerLoss100kRow, brokerLoss20Row, createRow,
+	handoverRow, handover1mRow, controllerKillRow, freezeRow, brokerKillRow, brokerLossRow, brokerLoss100kRow, brokerLoss20Row, createRow,
 	alterRow, alterLoadRow, blockSizeRow, oneKeyRow, coldLoadRow, heapRow,
 	manyBrokersRow,
 }
@@ -39,6 +39,8 @@ func main() {
 	scale := flag.Float64("scale", 1, "multiplies the numbers of partitions and brokers, to try out a row: its table is not kept")
 	list := flag.String("list", "", "only list the etcd at this `address`; how the bench starts itself")
 	watch := flag.String("watch", "", "only watch the etcd at this `address`; how the bench starts itself")
+	hold := flag.String("hold", "", "only listen at this `address`; how the bench starts itself")
+	brokerID := flag.Int("broker", -1, "only be the broker of this `id`, with a session TTL and daemons as arguments; how the bench starts itself")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
@@ -46,6 +48,10 @@ func main() {
 	switch {
 	case *watch != "":
 		err = printWatch(ctx, *watch)
+	case *hold != "":
+		err = holdAddress(ctx, *hold)
+	case *brokerID >= 0:
+		err = beBroker(ctx, *brokerID, flag.Args())
 	case *list != "":
 		err = printList(ctx, *list)
 	default:

@@ -48,7 +48,20 @@ type process struct {
 
 // start runs controllerd; its output goes to a file of that name.
 func (b *bench) start(name string, args ...string) (*process, error) {
-	p := &process{cmd: exec.Command(b.binary, args...), log: filepath.Join(b.dir, name+".log"), done: make(chan struct{})}
+	return b.run(name, exec.Command(b.binary, args...))
+}
+
+// startSelf runs the bench itself with other flags.
+func (b *bench) startSelf(name string, args ...string) (*process, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return b.run(name, exec.Command(self, args...))
+}
+
+func (b *bench) run(name string, cmd *exec.Cmd) (*process, error) {
+	p := &process{cmd: cmd, log: filepath.Join(b.dir, name+".log"), done: make(chan struct{})}
 	out, err := os.Create(p.log)
 	if err != nil {
 		return nil, err

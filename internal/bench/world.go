@@ -35,6 +35,7 @@ type world struct {
 	addr    string
 	client  *clientv3.Client
 	store   store.Store
+	flags   []string // of daemons, beside those that they all have
 	daemons map[string]*process
 	conns   map[string]*grpc.ClientConn
 	nodes   map[cluster.BrokerID]*node
@@ -46,9 +47,9 @@ type world struct {
 
 // newWorld starts etcd and daemons, and returns when one of them is active and
 // all can be reached.
-func newWorld(ctx context.Context, b *bench, daemons int) (w *world, err error) {
+func newWorld(ctx context.Context, b *bench, daemons int, flags ...string) (w *world, err error) {
 	w = &world{
-		b: b, keys: cluster.KeysOf(clusterName), daemons: map[string]*process{}, conns: map[string]*grpc.ClientConn{},
+		b: b, flags: flags, keys: cluster.KeysOf(clusterName), daemons: map[string]*process{}, conns: map[string]*grpc.ClientConn{},
 		nodes: map[cluster.BrokerID]*node{}, endWatch: func() {},
 	}
 	w.observer = newObserver(w.keys)
@@ -79,8 +80,8 @@ func newWorld(ctx context.Context, b *bench, daemons int) (w *world, err error) 
 // startDaemon returns when the daemon stands as a candidate, which it does once
 // it has read everything, and connects to it.
 func (w *world) startDaemon(ctx context.Context, id string) (err error) {
-	w.daemons[id], err = w.b.start(id, "serve", "--id", id, "--cluster", clusterName,
-		"--etcd-endpoints", w.addr, "--listen", "127.0.0.1:0", "--lease-ttl", leaseTTL.String())
+	args := []string{"serve", "--id", id, "--cluster", clusterName, "--etcd-endpoints", w.addr, "--listen", "127.0.0.1:0"}
+	w.daemons[id], err = w.b.start(id, append(args, w.flags...)...)
 	if err != nil {
 		return err
 	}
