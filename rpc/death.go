@@ -12,9 +12,9 @@ import (
 // of a term, no other is.
 const deathPause = 10 * time.Second
 
-// Redial dials the address of a stream that broke, until it is not refused:
-// each refusal that counts is answered by Refused, the end, and the end by
-// Hangup, by Closed.
+// Redial dials the address of a stream whose connection broke, until it is not
+// refused. It is answered by Refused, each time that proves something, and by
+// Closed at its end, or after a Hangup.
 type Redial struct {
 	Stream  StreamID
 	Address string // IP address and port
@@ -27,11 +27,9 @@ type Proven struct {
 	Address string
 }
 
-// Refused says that every dial of Redial has been refused so far.
-type Refused struct {
-	Stream StreamID
-	Whole  bool // for DeathWindow or longer; else it is the first one
-}
+// Refused says that every dial of Redial was refused so far, for DeathWindow or
+// longer.
+type Refused struct{ Stream StreamID }
 
 func (Redial) pushAction() {}
 func (Proven) pushAction() {}
@@ -41,43 +39,48 @@ func (Refused) pushEvent() {}
 type judgement uint8
 
 const (
-	undecided judgement = iota // or decided before
+	undecided judgement = iota // since it was before
 	damped
 	proven
 )
 
 // deaths decide which brokers count as dead because they refuse connections. If
-// two do so at once, something else than a broker has probably died.
+// two are suspected at once, something else than a broker has probably died.
 type deaths struct {
-	refusing map[cluster.BrokerID]bool
-	dead     map[cluster.BrokerID]bool // of those
-	notYet   time.Duration             // until then nobody else counts as dead
+	suspected map[cluster.BrokerID]bool // their connection broke, and nothing is heard of them since
+	dead      map[cluster.BrokerID]bool // of those
+	notYet    time.Duration             // until then nobody else counts as dead
 }
 
 // beginDeaths are those of a term that begins.
 func beginDeaths(now time.Duration) deaths {
-	return deaths{refusing: map[cluster.BrokerID]bool{}, dead: map[cluster.BrokerID]bool{}, notYet: now + deathPause}
+	return deaths{suspected: map[cluster.BrokerID]bool{}, dead: map[cluster.BrokerID]bool{}, notYet: now + deathPause}
 }
 
-// refuses takes in a refusal by a broker, the first one or for the whole window.
-func (d *deaths) refuses(now time.Duration, id cluster.BrokerID, whole bool) judgement {
-	d.refusing[id] = true
-	switch {
-	case len(d.refusing) > 1:
+// suspect says that the connection to a broker broke.
+func (d *deaths) suspect(id cluster.BrokerID) {
+	if d.suspected[id] = true; len(d.suspected) > 1 {
 		clear(d.dead) // what is not written yet
-		return damped
-	case !whole || d.dead[id]:
+	}
+}
+
+// refuses takes in that a suspected broker has refused connections for long
+// enough.
+func (d *deaths) refuses(now time.Duration, id cluster.BrokerID) judgement {
+	switch {
+	case d.dead[id]:
 		return undecided
-	case now < d.notYet:
+	case len(d.suspected) > 1 || now < d.notYet:
 		return damped
 	}
 	d.dead[id], d.notYet = true, now+deathPause
 	return proven
 }
 
-// forget says that a broker refuses nothing any more, or is gone.
+// forget says that something else than a refusal is heard of a broker, or that
+// it is gone.
 func (d *deaths) forget(id cluster.BrokerID) {
-	delete(d.refusing, id)
+	delete(d.suspected, id)
 	delete(d.dead, id)
 }
 
@@ -90,6 +93,7 @@ func (p *Pusher) broke(t *target, ev Closed, out []PushAction) []PushAction {
 	}
 	out = p.stopRedial(t, out)
 	t.redialed = ev.Stream
+	p.deaths.suspect(t.id)
 	return append(out, Redial{ev.Stream, ev.Broken})
 }
 
@@ -111,11 +115,9 @@ func (p *Pusher) refused(now time.Duration, ev Refused) []PushAction {
 	if t == nil || t.redialed != ev.Stream || t.phase == open {
 		return nil
 	}
-	switch p.deaths.refuses(now, t.id, ev.Whole) {
+	switch p.deaths.refuses(now, t.id) {
 	case damped:
-		if ev.Whole {
-			p.Stats.DeathsDamped++
-		}
+		p.Stats.DeathsDamped++
 	case proven:
 		p.Stats.DeathsProven++
 		return []PushAction{Proven{t.id, t.epoch, t.address}}

@@ -10,26 +10,26 @@ import (
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 )
 
-// Any other broker that refuses, and a broker that was taken for dead shortly
-// before, keep one from being taken for dead.
+// Any other broker that is suspected, and a broker that was taken for dead
+// shortly before, keep one from being taken for dead.
 func TestDeaths(t *testing.T) {
-	// what happens, and to whom: f refuses for the first time, w for the whole
-	// window, a answers or is gone; a number lets so many seconds pass.
+	// what happens, and to whom: s suspected, r refuses, a answers or is gone; a
+	// number lets so many seconds pass, - makes the term younger than 10 s.
 	cases := []struct{ name, events, want string }{
-		{"one", "f1 w1", "1"},
-		{"the first refusal is none", "f1", ""},
-		{"once only", "f1 w1 w1 w1", "1"},
-		{"too early in the term", "-1 f1 w1", ""},
-		{"in time after all", "-1 f1 w1 1 w1", "1"},
-		{"two at once", "f1 f2 w1 w2 w1 w2", ""},
-		{"another begins to refuse", "f1 f2 w1", ""},
-		{"another has begun to refuse before it is written", "f1 w1 f2", ""},
-		{"another did, and answers again", "f1 f2 w1 a2 w1", "1"},
-		{"another, and the first is gone", "f1 f2 w1 a1 w2", "2"},
-		{"another within 10 s", "f1 w1 a1 9 f2 w2", ""},
-		{"another after 10 s", "f1 w1 a1 9 f2 w2 1 w2", "2"},
-		{"the same again within 10 s", "f1 w1 a1 9 f1 w1", ""},
-		{"it answers in between", "f1 w1 a1", ""},
+		{"one", "s1 r1", "1"},
+		{"a broken connection is no death", "s1", ""},
+		{"once only", "s1 r1 r1 r1", "1"},
+		{"too early in the term", "-1 s1 r1", ""},
+		{"in time after all", "-1 s1 r1 1 r1", "1"},
+		{"two at once", "s1 s2 r1 r2 r1 r2", ""},
+		{"another is suspected", "s1 s2 r1", ""},
+		{"another is suspected before it is written", "s1 r1 s2", ""},
+		{"another was, and answers", "s1 s2 r1 a2 r1", "1"},
+		{"another, and the first is gone", "s1 s2 r1 a1 r2", "2"},
+		{"another within 10 s", "s1 r1 a1 9 s2 r2", ""},
+		{"another after 10 s", "s1 r1 a1 9 s2 r2 1 r2", "2"},
+		{"the same again within 10 s", "s1 r1 a1 9 s1 r1", ""},
+		{"it answers in between", "s1 r1 a1", ""},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -38,8 +38,10 @@ func TestDeaths(t *testing.T) {
 			for _, ev := range strings.Fields(c.events) {
 				id := cluster.BrokerID(ev[len(ev)-1] - '0')
 				switch ev[0] {
-				case 'f', 'w':
-					d.refuses(now, id, ev[0] == 'w')
+				case 's':
+					d.suspect(id)
+				case 'r':
+					d.refuses(now, id)
 				case 'a':
 					d.forget(id)
 				case '-':
@@ -109,13 +111,12 @@ func TestBrokerIsTakenForDead(t *testing.T) {
 	h := probingHub(t)
 	s := h.breaks(1)
 	h.wants("redial 1 at " + brokenAt)
-	h.take(Refused{Stream: s})
 	h.step() // it is dialed as ever
 	h.wants()
 	if h.now += DeathWindow; len(h.dead()) != 0 {
-		t.Error("dead at the first refusal")
+		t.Error("dead before anything was refused")
 	}
-	h.take(Refused{Stream: s, Whole: true})
+	h.take(Refused{Stream: s})
 	h.wants("proven 1 at b1:1")
 	if got := h.dead(); len(got) != 1 || got[0] != 1 || !h.p.CountsAsDead(1) || h.p.CountsAsDead(2) {
 		t.Errorf("dead: %v", got)
@@ -186,7 +187,7 @@ func TestBrokerIsNotTakenForDead(t *testing.T) {
 		}},
 		{"another refuses too", func(h *hub) StreamID {
 			s := h.breaks(1)
-			h.take(Refused{Stream: h.breaks(2)})
+			h.breaks(2)
 			return s
 		}},
 		{"the term has ended", func(h *hub) StreamID {
@@ -200,7 +201,6 @@ func TestBrokerIsNotTakenForDead(t *testing.T) {
 			h := probingHub(t)
 			s := c.then(h)
 			h.take(Refused{Stream: s})
-			h.take(Refused{Stream: s, Whole: true})
 			if got := h.dead(); len(got) > 0 {
 				t.Errorf("dead: %v", got)
 			}

@@ -70,7 +70,7 @@ func (s *Streams) Do(ctx context.Context, a PushAction) {
 		s.start(ctx, a.Stream, st, func(ctx context.Context) Closed { return s.run(ctx, a, st) })
 	case Redial:
 		s.start(ctx, a.Stream, &stream{}, func(ctx context.Context) Closed {
-			redial(ctx, a.Address, func(whole bool) { s.post(Refused{a.Stream, whole}) })
+			redial(ctx, a.Address, func() { s.post(Refused{a.Stream}) })
 			return Closed{Stream: a.Stream}
 		})
 	case Send:

@@ -26,8 +26,9 @@ const (
 // as long as the context lasts. When one broke on which the daemon has said its
 // nonce, and every dial of the same IP address and port since then was refused
 // for DeathWindow, refused is called, and again from time to time while that
-// goes on, with the time since it broke. A daemon that answers with another nonce proves nothing, nor does a
-// connection that this side has closed, as it does when told to go away.
+// goes on, with the time since it broke. A daemon that answers with another
+// nonce proves nothing, nor does a connection that this side has closed, as it
+// does when told to go away.
 func Attend(ctx context.Context, endpoint, nonce string, refused func(address string, since time.Duration)) {
 	for ctx.Err() == nil {
 		address := attendOnce(ctx, endpoint, nonce)
@@ -36,11 +37,7 @@ func Attend(ctx context.Context, endpoint, nonce string, refused func(address st
 			continue
 		}
 		broke := time.Now()
-		redial(ctx, address, func(whole bool) {
-			if whole {
-				refused(address, time.Since(broke))
-			}
-		})
+		redial(ctx, address, func() { refused(address, time.Since(broke)) })
 		_ = pause(ctx, redialPause)
 	}
 }

@@ -17,7 +17,9 @@ const (
 	// DeathWindow is for how long every dial of an address has to be refused,
 	// from when the connection to it broke, to prove that nobody listens there.
 	DeathWindow = 200 * time.Millisecond
-	// redialPause is between two dials in that time, slowRedial after it.
+	// firstRedial is before the first dial in that time, redialPause between two,
+	// slowRedial after it.
+	firstRedial = 50 * time.Millisecond
 	redialPause = 20 * time.Millisecond
 	slowRedial  = time.Second
 )
@@ -105,25 +107,22 @@ func (p *lastLine) broken() string {
 	return ""
 }
 
-// redial dials an address whose line broke, until it is not refused or the
-// context ends. It reports the first refusal, and then that all were refused
-// for DeathWindow, again and again.
-func redial(ctx context.Context, address string, refused func(whole bool)) {
+// redial dials an address whose line broke just now, until it is not refused or
+// the context ends. It reports when all dials were refused for DeathWindow, and
+// from time to time while that goes on. The first dial waits a moment: a process
+// that dies may close its listener last.
+func redial(ctx context.Context, address string, refused func()) {
 	began := time.Now()
-	for n := 0; ; n++ {
+	for wait := firstRedial; pause(ctx, wait) == nil; {
 		at := time.Since(began)
-		if !refuses(ctx, address) {
+		switch {
+		case !refuses(ctx, address):
 			return
-		}
-		whole, wait := at >= DeathWindow, min(redialPause, DeathWindow-at)
-		if whole {
+		case at >= DeathWindow:
+			refused()
 			wait = slowRedial
-		}
-		if n == 0 || whole {
-			refused(whole)
-		}
-		if pause(ctx, wait) != nil {
-			return
+		default:
+			wait = min(redialPause, DeathWindow-at)
 		}
 	}
 }

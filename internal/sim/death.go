@@ -13,15 +13,15 @@ type refusals struct {
 	d       *simDaemon
 	began   time.Duration
 	refuses func() bool
-	hears   func(whole bool) // one refusal
-	ended   func()           // something else than that
+	hears   func() // that all was refused for long enough
+	ended   func() // something else than that
 	over    bool
 }
 
 // redial dials until it is not refused.
-func (d *simDaemon) redial(refuses func() bool, hears func(whole bool), ended func()) *refusals {
+func (d *simDaemon) redial(refuses func() bool, hears func(), ended func()) *refusals {
 	r := &refusals{d: d, began: d.clock(), refuses: refuses, hears: hears, ended: ended}
-	d.after(d.w.upTo(2*time.Millisecond), nil, r.dial)
+	d.after(rpc.DeathWindow/4, nil, r.dial)
 	return r
 }
 
@@ -31,10 +31,9 @@ func (r *refusals) dial() {
 	case !r.refuses():
 		r.end()
 	case since < rpc.DeathWindow:
-		r.hears(false)
-		r.d.after(rpc.DeathWindow-since, nil, r.dial)
+		r.d.after(min(rpc.DeathWindow/10, rpc.DeathWindow-since), nil, r.dial)
 	default:
-		r.hears(true)
+		r.hears()
 		r.d.after(time.Second, nil, r.dial)
 	}
 }
@@ -57,10 +56,8 @@ func (d *simDaemon) attend(p election.Peer) {
 // losePeer lets a daemon find the connection to its peer broken.
 func (d *simDaemon) losePeer(refuses func() bool) {
 	p := d.attends
-	d.refused = d.redial(refuses, func(whole bool) {
-		if whole {
-			d.post(controller.Elected{Event: election.Refused{Peer: p, Address: p.Endpoint}})
-		}
+	d.refused = d.redial(refuses, func() {
+		d.post(controller.Elected{Event: election.Refused{Peer: p, Address: p.Endpoint}})
 	}, func() {})
 }
 
@@ -116,8 +113,8 @@ func (d *simDaemon) probe(a rpc.Redial) {
 	d.probes[a.Stream] = d.redial(func() bool {
 		b := w.brokers[a.Stream.Broker]
 		return link.broken() || link.open() && (b == nil || b.dead || b.address != a.Address)
-	}, func(whole bool) {
-		d.post(controller.Pushed{Event: rpc.Refused{Stream: a.Stream, Whole: whole}})
+	}, func() {
+		d.post(controller.Pushed{Event: rpc.Refused{Stream: a.Stream}})
 	}, func() {
 		delete(d.probes, a.Stream)
 		d.post(controller.Pushed{Event: rpc.Closed{Stream: a.Stream}})
