@@ -25,8 +25,9 @@ import (
 
 const password = "correct horse"
 
-// guarded is an etcd that lets in nobody without a password.
-func guarded(t *testing.T) *etcdtest.Cluster {
+// guarded is an etcd that lets in nobody without a password: root, and others
+// that may do nothing, whose passwords are given.
+func guarded(t *testing.T, others map[string]string) *etcdtest.Cluster {
 	t.Helper()
 	etcd := etcdtest.Start(t, etcdtest.DefaultTicks())
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -34,6 +35,11 @@ func guarded(t *testing.T) *etcdtest.Cluster {
 	client := etcd.Client(t)
 	if _, err := client.UserAdd(ctx, "root", password); err != nil {
 		t.Fatal(err)
+	}
+	for name, secret := range others {
+		if _, err := client.UserAdd(ctx, name, secret); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if _, err := client.UserGrantRole(ctx, "root", "root"); err != nil {
 		t.Fatal(err)
@@ -46,7 +52,7 @@ func guarded(t *testing.T) *etcdtest.Cluster {
 
 // A daemon that logged in outlives a restart of etcd, which forgets its tokens.
 func TestServeLogsIn(t *testing.T) {
-	etcd := guarded(t)
+	etcd := guarded(t, nil)
 	file := filepath.Join(t.TempDir(), "password")
 	if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -85,7 +91,7 @@ func TestServeLogsIn(t *testing.T) {
 }
 
 func TestServeIsNotLetIn(t *testing.T) {
-	etcd := guarded(t)
+	etcd := guarded(t, nil)
 	t.Setenv("CONTROLLERD_ETCD_PASSWORD", "wrong "+password)
 	p := startServe(t, etcd.Endpoint(), "--etcd-user", "root")
 	if state := p.exits(patience); state.ExitCode() != exitFailed || !strings.Contains(p.logged(), "Error: dial etcd: login refused: ") {
