@@ -142,33 +142,44 @@ const inquirers = 8
 func (l *leaderWatch) ask(id, addr string) {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: inquirers}, Timeout: limit}
 	for range inquirers {
-		l.wg.Go(func() {
-			tick := time.NewTicker(10 * time.Millisecond)
-			defer tick.Stop()
-			defer client.CloseIdleConnections()
-			for {
-				select {
-				case <-l.stop:
-					return
-				case <-tick.C:
-				}
-				a := leaderAnswer{id: id, sent: time.Now()}
-				resp, err := client.Get("http://" + addr + "/leader")
-				if err != nil {
-					continue
-				}
-				_, _ = fmt.Fscanf(resp.Body, "active under epoch %d", &a.epoch) // or it is not
-				_ = resp.Body.Close()
-				a.came = time.Now()
-				if (resp.StatusCode == http.StatusOK) != (a.epoch > 0) {
-					a.epoch = -1
-				}
+		l.every(10*time.Millisecond, func() (leaderAnswer, error) { return askLeader(client, id, addr) })
+	}
+}
+
+// every keeps an answer, again and again, until judge.
+func (l *leaderWatch) every(period time.Duration, ask func() (leaderAnswer, error)) {
+	l.wg.Go(func() {
+		tick := time.NewTicker(period)
+		defer tick.Stop()
+		for {
+			select {
+			case <-l.stop:
+				return
+			case <-tick.C:
+			}
+			if a, err := ask(); err == nil {
 				l.mu.Lock()
 				l.answers = append(l.answers, a)
 				l.mu.Unlock()
 			}
-		})
+		}
+	})
+}
+
+// askLeader asks a daemon's page.
+func askLeader(client *http.Client, id, addr string) (leaderAnswer, error) {
+	a := leaderAnswer{id: id, sent: time.Now()}
+	resp, err := client.Get("http://" + addr + "/leader")
+	if err != nil {
+		return a, err
 	}
+	_, _ = fmt.Fscanf(resp.Body, "active under epoch %d", &a.epoch) // or it is not
+	_ = resp.Body.Close()
+	a.came = time.Now()
+	if (resp.StatusCode == http.StatusOK) != (a.epoch > 0) {
+		a.epoch = -1
+	}
+	return a, nil
 }
 
 // heard reports whether some answer is as it should be.
