@@ -158,12 +158,16 @@ func (l *leaderWatch) every(period time.Duration, ask func() (leaderAnswer, erro
 			case <-tick.C:
 			}
 			if a, err := ask(); err == nil {
-				l.mu.Lock()
-				l.answers = append(l.answers, a)
-				l.mu.Unlock()
+				l.note(a)
 			}
 		}
 	})
+}
+
+func (l *leaderWatch) note(a leaderAnswer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.answers = append(l.answers, a)
 }
 
 // askLeader asks a daemon's page.

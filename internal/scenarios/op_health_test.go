@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"regexp"
 	"slices"
 	"strconv"
@@ -98,6 +99,35 @@ func (h *healthWatch) askService(id string, admin pb.AdminServiceClient, health 
 	return a, nil
 }
 
+// askFrozen sends requests to a daemon that is stopped: the first that it hears
+// when it goes on.
+func (h *healthWatch) askFrozen(id, addr string) {
+	var sent sync.WaitGroup
+	for range inquirers {
+		sent.Add(1)
+		trace := &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { sent.Done() }}
+		client := &http.Client{Timeout: limit, Transport: traced{&http.Transport{}, trace}}
+		h.wg.Go(func() {
+			defer client.CloseIdleConnections()
+			if a, err := askLeader(client, id, addr); err == nil {
+				h.note(a)
+			}
+		})
+	}
+	sent.Wait()
+}
+
+// traced tells of each request what becomes of it.
+type traced struct {
+	*http.Transport
+	trace *httptrace.ClientTrace
+}
+
+// RoundTrip is that of the transport.
+func (t traced) RoundTrip(r *http.Request) (*http.Response, error) {
+	return t.Transport.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), t.trace)))
+}
+
 func (h *healthWatch) fault(format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -171,6 +201,7 @@ func TestOP1HealthTellsNoLies(t *testing.T) {
 		daemons[old].freeze()
 		next := w.seated(claim.Epoch+1, 2*takeover)
 		says(next, "/leader", http.StatusOK, soon)
+		watch.askFrozen(old, pages[old])
 		daemons[old].thaw()
 		says(old, "/leader", http.StatusServiceUnavailable, soon)
 		w.await("all are candidates", limit, func() bool { return len(w.candidates()) == 3 })
