@@ -29,7 +29,7 @@ const password = "correct horse"
 // that may do nothing, whose passwords are given.
 func guarded(t *testing.T, others map[string]string) *etcdtest.Cluster {
 	t.Helper()
-	etcd := etcdtest.Start(t, etcdtest.DefaultTicks())
+	etcd := etcdtest.Start(t, etcdtest.DefaultTicks(), func(c *etcdserver.Config) { c.WeakHashes = true })
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	client := etcd.Client(t)

@@ -28,6 +28,7 @@ const (
 	bindAttempts               = 10
 	bindRetryInterval          = 50 * time.Millisecond
 	handOverTimeout            = time.Second
+	weakHashCost               = 4 // the least there is
 )
 
 // What a snapshot has to be restored with for a single member.
@@ -73,8 +74,9 @@ type Config struct {
 	// ClientTLS and PeerTLS secure what clients and other members say; empty:
 	// they speak plain text.
 	ClientTLS, PeerTLS transport.TLSInfo
-	// NoFsync trades durability for speed; for tests.
-	NoFsync bool
+	// NoFsync trades durability for speed, WeakHashes the safety of stored
+	// passwords; for tests.
+	NoFsync, WeakHashes bool
 	// Logger gets the server's log. Nil drops all but the reason for which etcd
 	// ends the process, which goes to stderr.
 	Logger *zap.Logger
@@ -120,6 +122,9 @@ func embedConfig(cfg Config, st *streams) *embed.Config {
 	e.ElectionMs = uint(cfg.Election.Milliseconds())
 	e.QuotaBackendBytes = cfg.Quota
 	e.UnsafeNoFsync = cfg.NoFsync
+	if cfg.WeakHashes {
+		e.BcryptCost = weakHashCost
+	}
 	e.AutoCompactionMode = embed.CompactorModeRevision
 	e.AutoCompactionRetention = strconv.Itoa(max(cfg.KeepRevisions, 0))
 	e.CompactionBatchLimit = compactionBatch

@@ -180,7 +180,9 @@ func TestOP1HealthTellsNoLies(t *testing.T) {
 		if id == "c" {
 			w.endpoints, flags = []string{proxy.Addr()}, with("--etcd-endpoints-only")
 		}
-		daemons[id], pages[id] = w.withPages(id, flags)
+		option, address := withPages()
+		daemons[id] = w.process(id, flags, option)
+		pages[id] = address(t)
 		watch.askAll(daemons[id], pages[id])
 	}
 	says := func(id, path string, code int, within time.Duration) {
@@ -236,9 +238,9 @@ func TestOP1HealthTellsNoLies(t *testing.T) {
 	watch.judgeSeats(w)
 }
 
-// scrape are the samples of a daemon's metrics by name and labels, and the
+// samplesOf are the samples of a daemon's metrics by name and labels, and the
 // names of those that are said to be nothing on a standby.
-func scrape(client *http.Client, addr string) (samples map[string]float64, ofActive []string, err error) {
+func samplesOf(client *http.Client, addr string) (samples map[string]float64, ofActive []string, err error) {
 	resp, err := client.Get("http://" + addr + "/metrics")
 	if err != nil {
 		return nil, nil, err
@@ -272,12 +274,14 @@ func TestOP2MetricsAfterTheSeat(t *testing.T) {
 	watch := &healthWatch{leaderWatch: leaderWatch{stop: make(chan struct{})}, t: t}
 	daemons, pages := map[string]*process{}, map[string]string{}
 	for _, id := range []string{"a", "b", "c"} {
-		p, addr := w.withPages(id)
-		daemons[id], pages[id] = p, addr
+		option, address := withPages()
+		daemons[id] = w.process(id, option)
+		addr := address(t)
+		pages[id] = addr
 		client := &http.Client{Timeout: soon}
 		watch.every(20*time.Millisecond, func() (leaderAnswer, error) {
 			a := leaderAnswer{id: id, sent: time.Now()}
-			samples, ofActive, err := scrape(client, addr)
+			samples, ofActive, err := samplesOf(client, addr)
 			if err != nil {
 				return a, err
 			}
@@ -318,7 +322,7 @@ func TestOP2MetricsAfterTheSeat(t *testing.T) {
 		client := &http.Client{Timeout: soon}
 		for id, addr := range pages {
 			w.await("the epoch of "+id+" is that of etcd", soon, func() bool {
-				samples, _, err := scrape(client, addr)
+				samples, _, err := samplesOf(client, addr)
 				return err == nil && samples["controllerd_epoch"] == float64(w.epoch())
 			})
 		}
