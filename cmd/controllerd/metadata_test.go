@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -144,4 +145,23 @@ func TestMetadataWatch(t *testing.T) {
 			t.Errorf("exit code %d without a daemon", code)
 		}
 	})
+}
+
+// full takes nothing any more.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("disk full") }
+
+// TestWatchUnwritable: what cannot be shown ends a command that follows.
+func TestWatchUnwritable(t *testing.T) {
+	w := newWorld(t, 2, 1)
+	for _, args := range []string{"metadata watch", "events --follow", "monitor"} {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		var stderr strings.Builder
+		code := run(ctx, append(strings.Fields(args), w.server()), full{}, &stderr)
+		if code != exitFailed || stderr.String() != "Error: disk full\n" || ctx.Err() != nil {
+			t.Errorf("%s: exit code %d, %v, %s", args, code, ctx.Err(), stderr.String())
+		}
+		cancel()
+	}
 }
