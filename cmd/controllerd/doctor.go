@@ -194,9 +194,12 @@ func (v *doctorView) wants(names ...string) bool {
 }
 
 func (v *doctorView) table() table {
-	t := table{head: []string{"CHECK", "STATUS", "FOUND", "ADVICE"}}
+	t := table{head: []string{"CHECK", "STATUS", "FOUND"}}
 	for _, f := range v.Checks {
-		t.rows = append(t.rows, []string{f.Check, f.Status.String(), f.Found, f.Advice})
+		t.rows = append(t.rows, []string{f.Check, f.Status.String(), f.Found})
+		if f.Advice != "" { // in a line of its own: both are long
+			t.rows = append(t.rows, []string{" ", " ", "To do: " + f.Advice})
+		}
 	}
 	return t
 }

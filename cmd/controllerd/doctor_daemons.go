@@ -141,7 +141,7 @@ func judgeDaemons(_ *doctor, _ *etcdFacts, d *daemonFacts) finding {
 	if len(problems) > 0 {
 		found = append(found, fmt.Sprintf("%d problems, the first: %s", len(problems), problems[0]))
 	}
-	f.Found = strings.Join(found, ", ")
+	f.Found = strings.Join(found, "; ")
 	return f
 }
 
@@ -241,7 +241,7 @@ func judgeClock(_ *doctor, e *etcdFacts, d *daemonFacts) finding {
 		}
 	}
 	f.worse(len(found) == 0, bad, "see daemons and etcd-members")
-	f.Found = cmp.Or(strings.Join(found, ", "), "no clock can be seen")
+	f.Found = cmp.Or(strings.Join(found, "; "), "no clock can be seen")
 	return f
 }
 
@@ -268,7 +268,7 @@ func judgeLeases(_ *doctor, _ *etcdFacts, d *daemonFacts) finding {
 		f.worse(l.GetMarginMs() <= l.GetUsualMarginMs()/2, warn, advice)
 	}
 	f.worse(found == nil, bad, reachDaemons)
-	f.Found = strings.Join(found, ", ")
+	f.Found = strings.Join(found, "; ")
 	return f
 }
 
@@ -299,6 +299,6 @@ func judgeBrokers(_ *doctor, _ *etcdFacts, d *daemonFacts) finding {
 		found = append(found, fmt.Sprintf("broker %d %s", b.GetId(), text))
 		f.worse(true, bad, "look at the broker and at the way from the active daemon to its control address; until it confirms, it may not do what it should")
 	}
-	f.Found = strings.Join(append([]string{fmt.Sprintf("%d live of %d", live, len(d.brokers.GetBrokers()))}, found...), ", ")
+	f.Found = strings.Join(append([]string{fmt.Sprintf("%d live of %d", live, len(d.brokers.GetBrokers()))}, found...), "; ")
 	return f
 }

@@ -213,7 +213,7 @@ func judgeMembers(_ *doctor, e *etcdFacts, _ *daemonFacts) finding {
 		f.worse(m.status.Leader == 0, bad, "etcd has no leader: look at the connections between its members")
 		f.worse(strings.Contains(strings.Join(m.status.Errors, " "), "CORRUPT"), bad, "etcd's data is corrupt: restore the member")
 	}
-	f.Found = strings.Join(answers, ", ")
+	f.Found = strings.Join(answers, "; ")
 	return f
 }
 
