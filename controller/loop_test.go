@@ -256,6 +256,29 @@ func TestCompareHealsMany(t *testing.T) {
 	}
 }
 
+// A list of the watch ends a comparison that is under way: both mark the keys
+// that they meet.
+func TestListEndsACompare(t *testing.T) {
+	b := newBench(t, 3)
+	b.created("a", 100, 1)
+	b.l.cfg.Slice = 1
+	b.step(Listed{b.m.List(keys.Prefix(), true)})
+	if b.l.comparing == nil {
+		t.Fatal("compared at once")
+	}
+	list := b.m.List(keys.Prefix(), false)
+	batch := store.Batch{Rev: list.Rev, Reset: true}
+	for _, kv := range list.KVs {
+		batch.Changes = append(batch.Changes, store.Change{KV: kv})
+	}
+	b.held = fetches
+	b.step(Watched{batch})
+	b.run()
+	if b.count(fetches) != 0 || b.l.comparing != nil {
+		t.Error("keys are read that nobody has missed")
+	}
+}
+
 // Two reads that the image has yet to reach are both taken in.
 func TestHealsTwice(t *testing.T) {
 	b := newBench(t, 3)

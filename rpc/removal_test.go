@@ -128,6 +128,12 @@ func TestRemovalAfterAStream(t *testing.T) {
 	h.hears(1, "live 1", "stop a/0@9", "meta -a")
 	h.applies(1)
 	h.stopped(1, id, 0, pb.PartitionResult_PARTITION_RESULT_APPLIED)
+	h.closes(1, nil)
+	h.after(2 * MinRetry)
+	h.opens(1)
+	h.step()
+	h.hears(1, "live 1", "meta -a") // the tombstone names it still, but it has confirmed
+	h.applies(1)
 	h.write(store.Delete(keys.Tombstone(id)))
 	h.step()
 	if len(h.p.Confirmed()) != 0 || h.p.Pending() != 0 {
