@@ -20,13 +20,14 @@ import (
 func newReachBench(t *testing.T, n int) *bench {
 	t.Helper()
 	b := newIdleBench(t, "c1")
+	b.l.pusher.DeathProbe = true
 	b.run()
 	for id := range n {
 		lease, err := b.m.Grant(b.now, 10*time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}
-		record := &pb.BrokerRecord{NodeUuid: "n", Nonce: "x", ControlAddress: fmt.Sprintf("b%d:1", id+1)}
+		record := &pb.BrokerRecord{NodeUuid: "n", Nonce: "x", ControlAddress: fmt.Sprintf("b%d:1", id+1), DeathProbe: true}
 		b.hand(store.PutLeased(keys.Broker(cluster.BrokerID(id+1)), cluster.Encode(record), lease.ID))
 	}
 	b.run()

@@ -130,6 +130,21 @@ func TestNoProofOfDeath(t *testing.T) {
 			b.hand(store.PutKeepLease(keys.Controller(), a.value(keys.Controller())))
 			b.see()
 		}, peerA, election.Proofs{}},
+		{"it has won anew, which is seen together with the refusal", true, func(a, b *desk) {
+			b.hand(store.Delete(keys.Controller()))
+			a.settle()
+			a.stopped()
+			a.settle()
+			batch, err := b.m.ChangesSince(keys.Prefix(), b.im.Rev)
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			b.im.Apply(batch)
+		}, peerA, election.Proofs{}},
+		{"the daemon could not follow", true, func(_, b *desk) {
+			b.hand(store.Delete(keys.Cluster()))
+			b.see()
+		}, peerA, election.Proofs{}},
 		{"the store has not answered for long", true, func(a, b *desk) {
 			b.deaf = true
 			b.pass(3 * time.Second)

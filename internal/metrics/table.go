@@ -186,6 +186,11 @@ var brokers = []prom.Metric[*look]{
 		Read: perBroker(func(b rpc.Backlog) float64 { return float64(b.Pending) })},
 	{Name: "controllerd_broker_connected", Kind: prom.Gauge, Labels: []string{"broker"}, Help: "1 if the stream of commands to a live broker is open; none on a standby",
 		Read: perBroker(func(b rpc.Backlog) float64 { return oneIf(b.Connected) })},
+	{Name: "controllerd_broker_death_proofs_total", Kind: prom.Counter, Labels: []string{"verdict"}, Help: "times that the connection to a broker broke and its address refused new ones: proven (the active daemon has taken it for dead), damped (another broker was suspected too, or one was taken for dead within 10 s)",
+		Read: func(l *look, e prom.Emit) {
+			e.Value(float64(l.Push.DeathsProven), "proven")
+			e.Value(float64(l.Push.DeathsDamped), "damped")
+		}},
 	{Name: "controllerd_states_sent_total", Kind: prom.Counter, Help: "partition states sent to the brokers that host them",
 		Read: count(func(l *look) int64 { return l.Push.Sent })},
 	{Name: "controllerd_state_results_total", Kind: prom.Counter, Labels: []string{"result"}, Help: "results of partition states, as brokers report them: applied, already, failed",
