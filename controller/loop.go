@@ -320,7 +320,7 @@ func (l *Loop) elect(actions []election.Action, out []Action) []Action {
 			l.beginTakeover()
 		case election.Stop:
 			l.active, l.stopping = false, true
-			l.Stats.Ended[endOf(a.Cause)]++
+			l.Stats.Ended[endOf(a.Cause, a.End)]++
 			l.winding = errors.Is(a.Cause, election.ErrResigned) && l.plan != nil
 			out = l.drain(out)
 			out = l.push(l.pusher.End(), out)

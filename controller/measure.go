@@ -9,6 +9,7 @@ import (
 	"github.com/controllerd/controllerd/election"
 	"github.com/controllerd/controllerd/epoch"
 	"github.com/controllerd/controllerd/internal/durations"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 )
 
 // Measured are the Stats that nobody but metrics looks at.
@@ -32,12 +33,17 @@ type Measured struct {
 }
 
 // endCauses is how many causes of the end of a term are told apart.
-const endCauses = 6
+const endCauses = 7
 
 // EndCauses are why terms end, as this daemon sees it.
-var EndCauses = [endCauses]string{"resigned", "claim_lost", "lease_lost", "outbid", "cluster_key", "other"}
+var EndCauses = [endCauses]string{"resigned", "claim_lost", "lease_lost", "outbid", "cluster_key", "cut_off", "other"}
 
-func endOf(cause error) int {
+// endOf is the place of the cause in EndCauses. That most brokers did not
+// answer is a resignation to the candidate.
+func endOf(cause error, end epoch.End) int {
+	if end.Cause == pb.EndCause_END_CAUSE_CUT_OFF {
+		return slices.Index(EndCauses[:], "cut_off")
+	}
 	for i, err := range []error{election.ErrResigned, epoch.ErrClaimLost, election.ErrLeaseLost, election.ErrOutbid, election.ErrCluster} {
 		if errors.Is(cause, err) {
 			return i

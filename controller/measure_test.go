@@ -144,10 +144,16 @@ func TestChangesAreCounted(t *testing.T) {
 }
 
 func TestEndCauses(t *testing.T) {
-	for i, err := range []error{election.ErrResigned, epoch.ErrClaimLost, election.ErrLeaseLost, election.ErrOutbid, election.ErrCluster, errors.New("else")} {
-		if got := endOf(fmt.Errorf("end: %w", err)); got != i || EndCauses[i] == "" {
-			t.Errorf("%v counts as %d %q", err, got, EndCauses[got])
+	for want, err := range map[string]error{
+		"resigned": election.ErrResigned, "claim_lost": epoch.ErrClaimLost, "lease_lost": election.ErrLeaseLost,
+		"outbid": election.ErrOutbid, "cluster_key": election.ErrCluster, "other": errors.New("else"),
+	} {
+		if got := EndCauses[endOf(fmt.Errorf("end: %w", err), epoch.End{})]; got != want {
+			t.Errorf("%v counts as %s", err, got)
 		}
+	}
+	if got := EndCauses[endOf(election.ErrResigned, epoch.End{Cause: pb.EndCause_END_CAUSE_CUT_OFF})]; got != "cut_off" {
+		t.Errorf("a term that was cut off counts as %s", got)
 	}
 }
 
