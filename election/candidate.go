@@ -1,6 +1,7 @@
 package election
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -100,11 +101,16 @@ type Candidate struct {
 	beaten     *claimAnswer  // what beat the last claim, until the image shows it
 	leaving    bool          // told to stop for good
 	place      place         // in the queue
-	doubtful   bool          // the last lease was given up in doubt, and no read was answered since
-	wake       time.Duration
-	proven     time.Duration // when the store and the watch last proved to be there
-	margins    margins
-	witness    witness
+	rewound    string        // what proves that the store has gone back, beside what the image knows
+	asked      struct {      // the newest probe
+		sent time.Duration
+		rev  store.Rev // of the image then: the store is not behind it
+	}
+	doubtful bool // the last lease was given up in doubt, and no read was answered since
+	wake     time.Duration
+	proven   time.Duration // when the store and the watch last proved to be there
+	margins  margins
+	witness  witness
 
 	Proofs Proofs
 }
@@ -240,8 +246,8 @@ func (c *Candidate) clusterProblem(im *cluster.Image) string {
 		return fmt.Sprintf("the cluster has format %d, this daemon knows up to %d: use a newer one", im.Cluster.GetFormat(), Format)
 	case im.Recovery != nil:
 		return fmt.Sprintf("a recovery of epoch %d has begun and is not finished: run controllerd recover again", im.Recovery.GetEpoch())
-	case im.Rewound != "":
-		return "etcd was restored to an older state (" + im.Rewound + "): stop all daemons, run controllerd recover, start them again"
+	case im.Rewound != "" || c.rewound != "":
+		return fmt.Sprintf("etcd was restored to an older state (%s): stop all daemons, run controllerd recover, start them again", cmp.Or(im.Rewound, c.rewound))
 	case im.MaxEpoch()+1 >= cluster.MaxEpoch:
 		return fmt.Sprintf("epoch %d was seen, there is none above it: delete the key that names it, and start the daemons anew", im.MaxEpoch())
 	}
@@ -273,6 +279,7 @@ func (c *Candidate) tend(now Now, im *cluster.Image, oldestWrite time.Duration, 
 	}
 	if k.ProbeDue(now.Mono) {
 		k.ProbeSent(now.Mono)
+		c.asked.sent, c.asked.rev = now.Mono, im.Rev
 		out = append(out, Probe{Sent: now.Mono, Keys: []string{im.Keys.Controller(), im.Keys.ControllerEpoch()}})
 	}
 	if k.RenewDue(now.Mono, oldestWrite) {

@@ -574,6 +574,26 @@ func TestStandsByAfterARestore(t *testing.T) {
 	}
 }
 
+// The same without a bumped revision: the store is behind what the image had
+// reached before it was asked.
+func TestStandsByBehindAStoreThatWentBack(t *testing.T) {
+	d := activeDesk(t, "a")
+	for !d.waits("probe") {
+		d.now += ttl / 16
+		d.step(nil)
+	}
+	probe := d.next("probe").(election.Probe)
+	d.step(election.Probed{Sent: probe.Sent, Read: store.Snapshot{Rev: d.im.Rev - 1}})
+	d.wants("stop")
+	d.stopped()
+	d.settle()
+	d.pass(time.Minute)
+	d.wants("release", "revoke", "grant")
+	if p := d.c.Problem(); !strings.Contains(p, "run controllerd recover") {
+		t.Errorf("problem %q", p)
+	}
+}
+
 // A prefix without a cluster key is new only if nothing of a cluster is left.
 func TestFoundsOnlyANewPrefix(t *testing.T) {
 	cases := []struct {

@@ -2,6 +2,7 @@ package election
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/controllerd/controllerd/cluster"
@@ -213,6 +214,10 @@ func (c *Candidate) granted(now Now, ev Granted) []Action {
 // not the ones that it won is over, without waiting for the watch to say so.
 func (c *Candidate) probed(ev Probed) []Action {
 	if c.keeper == nil || ev.Err != nil {
+		return nil
+	}
+	if ev.Sent == c.asked.sent && ev.Read.Rev < c.asked.rev {
+		c.rewound = fmt.Sprintf("it is at revision %d, after %d", ev.Read.Rev, c.asked.rev)
 		return nil
 	}
 	c.keeper.Probed(ev.Sent, ev.Read)

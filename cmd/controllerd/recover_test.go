@@ -448,3 +448,24 @@ func TestRecoverUsage(t *testing.T) {
 	}
 	wantNothingWritten(t, etcd, rev)
 }
+
+// TestDaemonsLiveThroughARestore: they hold what etcd has lost, so they stand by
+// and say why.
+func TestDaemonsLiveThroughARestore(t *testing.T) {
+	for _, bump := range []uint64{0, 1_000_000} {
+		t.Run(fmt.Sprint("bump ", bump), func(t *testing.T) {
+			w := newWorld(t, 2, 1)
+			w.topic("orders", 3, 1)
+			snapshot := w.etcd.Snapshot()
+			w.cli("controller", "resign").want(t, exitOK)
+			w.roles()
+			w.topic("young", 3, 1)
+			w.etcd.Restore(snapshot, bump)
+			for _, d := range w.daemons {
+				w.await(d, "it says what to do, and stands by", func(v rpc.View) bool {
+					return !v.Active && !v.Healthy && strings.Contains(strings.Join(v.Problems(), "\n"), "etcd was restored to an older state")
+				})
+			}
+		})
+	}
+}
