@@ -89,7 +89,7 @@ func TestDeathUnderASharedAddress(t *testing.T) {
 	}
 	shared := l.Addr().String()
 	_ = l.Close()
-	lease := flags("--lease-ttl", "4s", "--advertise", shared)
+	lease := flags("--lease-ttl", "8s", "--advertise", shared)
 	w.process("liar", lease)
 	w.seated(1, soon)
 	honest := w.process("honest", lease, flags("--listen", shared))
@@ -168,7 +168,7 @@ func TestNoDeathProbe(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, id := range []string{"a", "b"} {
-		w.process(id, flags("--lease-ttl", "3s", "--no-death-probe"))
+		w.process(id, flags("--lease-ttl", "6s", "--no-death-probe"))
 	}
 	first := w.seated(1, soon)
 	pass(provable)
