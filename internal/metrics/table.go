@@ -219,11 +219,6 @@ var brokers = []prom.Metric[*look]{
 		Read: count(func(l *look) int64 { return l.Push.Strays })},
 	{Name: "controllerd_brokers_unreachable_total", Kind: prom.Counter, Help: "times that a live broker was marked as unreachable",
 		Read: count(func(l *look) int64 { return l.Stats.Unreachable })},
-	{Name: "controllerd_broker_death_proofs_total", Kind: prom.Counter, Labels: []string{"verdict"}, Help: "times that the stream to a broker broke and its address refused new ones: proven (its session was ended), damped (too many at once, or too soon)",
-		Read: func(l *look, e prom.Emit) {
-			e.Value(float64(l.Push.DeathsProven), "proven")
-			e.Value(float64(l.Push.DeathsDamped), "damped")
-		}},
 	{Name: "controllerd_brokers_disbelieved_total", Kind: prom.Counter, Help: "times that a broker claimed a higher epoch than etcd holds",
 		Read: count(func(l *look) int64 { return l.Stats.Disbelieved })},
 }
