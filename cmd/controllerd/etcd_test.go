@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"net"
 	"os"
@@ -27,9 +28,10 @@ const password = "correct horse"
 
 // guarded is an etcd that lets in nobody without a password: root, and others
 // that may do nothing, whose passwords are given.
-func guarded(t *testing.T, others map[string]string) *etcdtest.Cluster {
+func guarded(t *testing.T, others map[string]string, opts ...etcdtest.Option) *etcdtest.Cluster {
 	t.Helper()
-	etcd := etcdtest.Start(t, etcdtest.DefaultTicks(), func(c *etcdserver.Config) { c.WeakHashes = true })
+	opts = append(opts, etcdtest.DefaultTicks(), func(c *etcdserver.Config) { c.WeakHashes = true })
+	etcd := etcdtest.Start(t, opts...)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	client := etcd.Client(t)
@@ -87,6 +89,28 @@ func TestServeLogsIn(t *testing.T) {
 	if strings.Contains(p.logged(), password) {
 		t.Error("the password is in the log")
 	}
+	p.stops(syscall.SIGTERM)
+}
+
+// A token ends after 3 s, however much it is used: the daemon gets itself
+// another, again and again, and loses nothing by it.
+func TestServeOutlivesItsToken(t *testing.T) {
+	const lasts = 3 * time.Second
+	ca := newAuthority(t)
+	ca.issue("tokens", &x509.Certificate{}, nil)
+	etcd := guarded(t, nil, func(c *etcdserver.Config) {
+		c.AuthToken = fmt.Sprintf("jwt,pub-key=%s,priv-key=%s,sign-method=ES256,ttl=%v", ca.file("tokens.pem"), ca.file("tokens.key"), lasts)
+	})
+	t.Setenv("CONTROLLERD_ETCD_PASSWORD", password)
+	p := startServe(t, etcd.Endpoint(), "--id", "a", "--etcd-user", "root", "--lease-ttl", "4s")
+	p.says(`msg=active .*epoch=1\b`)
+	begin := time.Now()
+	eventually(t, "three tokens have ended", func() bool { return time.Since(begin) > 3*lasts })
+	if log := p.logged(); strings.Contains(log, "not active any more") || strings.Contains(log, "token") {
+		t.Error(log)
+	}
+	cli("controller", "resign", "--server="+p.address()).want(t, exitOK)
+	p.says(`msg=active .*epoch=2\b`)
 	p.stops(syscall.SIGTERM)
 }
 

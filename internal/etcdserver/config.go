@@ -74,6 +74,9 @@ type Config struct {
 	// ClientTLS and PeerTLS secure what clients and other members say; empty:
 	// they speak plain text.
 	ClientTLS, PeerTLS transport.TLSInfo
+	// AuthToken is what tokens a login gets, in etcd's words. Empty: simple ones,
+	// which a client keeps as long as it uses them.
+	AuthToken string
 	// NoFsync trades durability for speed, WeakHashes the safety of stored
 	// passwords; for tests.
 	NoFsync, WeakHashes bool
@@ -122,6 +125,7 @@ func embedConfig(cfg Config, st *streams) *embed.Config {
 	e.ElectionMs = uint(cfg.Election.Milliseconds())
 	e.QuotaBackendBytes = cfg.Quota
 	e.UnsafeNoFsync = cfg.NoFsync
+	e.AuthToken = cmp.Or(cfg.AuthToken, e.AuthToken)
 	if cfg.WeakHashes {
 		e.BcryptCost = weakHashCost
 	}
