@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/controllerd/controllerd/broker"
 	"github.com/controllerd/controllerd/cluster"
@@ -21,7 +23,9 @@ import (
 type trio struct {
 	w         *world
 	flags     map[string]func(*exec.Cmd) // by daemon
-	clients   map[string]string          // of its member
+	dir       string                     // with a folder for each
+	clients   map[string]string          // where its member serves
+	peers     map[string]string          // where it listens to the others
 	processes map[string]*process
 }
 
@@ -36,11 +40,12 @@ func newTrio(t *testing.T) *trio {
 	for i, id := range ids {
 		peers = append(peers, id+"=http://"+free[3*i])
 	}
-	x := &trio{flags: map[string]func(*exec.Cmd){}, clients: map[string]string{}, processes: map[string]*process{}}
-	dir := t.TempDir()
+	x := &trio{
+		dir: t.TempDir(), flags: map[string]func(*exec.Cmd){}, clients: map[string]string{}, peers: map[string]string{}, processes: map[string]*process{},
+	}
 	for i, id := range ids {
-		x.clients[id] = free[3*i+1]
-		x.flags[id] = with("--embedded-etcd", filepath.Join(dir, id), "--embedded-etcd-peers", strings.Join(peers, ","),
+		x.peers[id], x.clients[id] = "http://"+free[3*i], free[3*i+1]
+		x.flags[id] = with("--embedded-etcd", filepath.Join(x.dir, id), "--embedded-etcd-peers", strings.Join(peers, ","),
 			"--embedded-etcd-listen-client", free[3*i+1], "--listen", free[3*i+2])
 	}
 	starting := &world{t: t, log: &logBuffer{}}
@@ -182,4 +187,44 @@ func TestEmbeddedKill(t *testing.T) {
 	w.converged(limit)
 	w.kept(acked)
 	t.Logf("%d topics, %d changes of ISRs", made, acked.count())
+}
+
+// A daemon loses the folder of its member. It is not let in again as if nothing
+// had happened; the others replace the member, and the daemon begins anew.
+func TestEmbeddedFolderIsLost(t *testing.T) {
+	t.Parallel()
+	x := newTrio(t)
+	w := x.w
+	w.seated(1, limit)
+	w.startBrokers(3)
+	w.create("orders", 6, 3)
+	x.processes["c"].kill()
+	if err := os.RemoveAll(filepath.Join(x.dir, "c")); err != nil {
+		t.Fatal(err)
+	}
+	again := w.launch("c", x.flags["c"])
+	select {
+	case <-again.exited:
+	case <-time.After(limit):
+		t.Fatal("it runs on without its folder")
+	}
+	if !strings.Contains(w.log.String(), "has already been bootstrapped") {
+		t.Error("it does not say why it has ended")
+	}
+	if err := os.RemoveAll(filepath.Join(x.dir, "c")); err != nil {
+		t.Fatal(err)
+	}
+	w.await("the member is removed", limit, func() bool { return w.removeMember("c") == nil })
+	w.await("another one is added", limit, func() bool {
+		_, err := w.client.MemberAdd(w.call(), []string{x.peers["c"]})
+		return err == nil
+	})
+	x.processes["c"] = w.launch("c", x.flags["c"], with("--embedded-etcd-join"))
+	w.caughtUp(x.clients["c"])
+	x.processes["c"].joined()
+	w.create("payments", 6, 3)
+	w.converged(limit)
+	x.processes["a"].kill() // b and c are a majority
+	w.create("refunds", 6, 3)
+	w.converged(limit)
 }

@@ -181,7 +181,7 @@ func TestET5MembersReplaced(t *testing.T) {
 		}
 		ms[i] = added
 		w.client.SetEndpoints(ms.endpoints()...)
-		w.await("the old member is removed", limit, func() bool { return w.removeMember(gone) == nil })
+		w.await("the old member is removed", limit, func() bool { return w.removeMember(gone.cfg.Name) == nil })
 		gone.kill()
 		w.create(fmt.Sprint("during-", i), 3, 3)
 	}
@@ -217,14 +217,14 @@ func (p *process) found(endpoint string) bool {
 }
 
 // removeMember tells etcd that a member is gone.
-func (w *world) removeMember(m *member) error {
+func (w *world) removeMember(name string) error {
 	w.t.Helper()
 	resp, err := w.client.MemberList(w.call())
 	if err != nil {
 		return err
 	}
 	for _, known := range resp.Members {
-		if known.Name == m.cfg.Name {
+		if known.Name == name {
 			_, err = w.client.MemberRemove(w.call(), known.ID)
 			return err
 		}
