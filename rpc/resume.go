@@ -48,7 +48,8 @@ func (p *Pusher) believable(im *cluster.Image, r *pb.ResumePoint) store.Rev {
 }
 
 // resumePoint is the revision up to which the broker has been told everything
-// and has applied it: one below the lowest that is unsent or unanswered.
+// and has applied it: one below the lowest that is unsent or unanswered. It is 0
+// until all of the last list is.
 func (p *Pusher) resumePoint(im *cluster.Image, t *target) store.Rev {
 	w := im.Rev
 	if p.TakenOut.ResumePoint.IsOpen() {
@@ -60,7 +61,10 @@ func (p *Pusher) resumePoint(im *cluster.Image, t *target) store.Rev {
 	if rev, ok := t.revs.lowest(); ok {
 		w = min(w, rev-1)
 	}
-	return max(w, 0)
+	if w < im.Horizon { // all before the last list has its revision here, and another one elsewhere
+		return 0
+	}
+	return w
 }
 
 func (p *Pusher) progress(im *cluster.Image, t *target) *pb.Progress {

@@ -109,6 +109,45 @@ func (h *hub) relist() {
 	h.p.Observe(h.im.Apply(b))
 }
 
+// What changed before a list is known without the revisions of the changes: until
+// the broker has been told all of it, there is no point from which a daemon that
+// knows them could go on.
+func TestNoResumePointBelowTheList(t *testing.T) {
+	h := newHub(t)
+	h.broker(1)
+	h.topic("a", hostedBy(1), hostedBy(1))
+	h.relist() // the daemon has just started
+	h.termOf(1)
+	h.step()
+	h.opens(1)
+	h.step()
+	if p := h.sent[1][0].GetCommand().GetProgress(); !p.GetBegins() || p.GetResumePoint() != 0 {
+		t.Errorf("a full sync begins with %v, the list is of revision %d", p, h.im.Horizon)
+	}
+	h.applies(1)
+	h.after(progressInterval)
+	if got := store.Rev(h.lastProgress(1).GetResumePoint()); got != h.im.Rev {
+		t.Errorf("when all is applied the resume point is %d, want %d", got, h.im.Rev)
+	}
+	p := h.im.Partition(cluster.PartitionID{Topic: h.topics["a"]}).Clone()
+	p.PartitionEpoch++
+	elect(1)(&p)
+	missed := store.Txn{If: []store.Cond{store.Missing("never/written")}, Then: []store.Op{h.block(h.topics["a"], 0, &p)}}
+	if _, err := h.m.Txn(missed); err != nil {
+		t.Fatal(err)
+	}
+	h.relist()
+	if got := h.p.resumePoint(h.im, h.p.targets[1]); got != 0 {
+		t.Errorf("after another list, of revision %d, it is %d", h.im.Horizon, got)
+	}
+	h.step()
+	h.applies(1)
+	h.after(progressInterval)
+	if got := store.Rev(h.lastProgress(1).GetResumePoint()); got != h.im.Rev {
+		t.Errorf("when all is applied again the resume point is %d, want %d", got, h.im.Rev)
+	}
+}
+
 // What is unanswered or failed holds the resume point back.
 func TestResumePointIsHeldBack(t *testing.T) {
 	h, _ := resumable(t)
