@@ -88,6 +88,20 @@ func TestServePagesFaults(t *testing.T) {
 	}
 }
 
+// TestServePagesSettings: the flags are keys like all others.
+func TestServePagesSettings(t *testing.T) {
+	path := configFile(t, "metrics-listen: 127.0.0.1:9170")
+	t.Setenv("CONTROLLERD_ADMIN_LISTEN", "127.0.0.1:9171")
+	for _, want := range []setting{
+		{"metrics-listen", "127.0.0.1:9170", "file " + path + ":1"},
+		{"admin-listen", "127.0.0.1:9171", "environment CONTROLLERD_ADMIN_LISTEN"},
+	} {
+		if got := settingOf(t, want.Key, "--config", path); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+}
+
 // TestServePagesWithoutEtcd: a daemon that has never read the cluster is alive
 // and not ready, and profiles beyond loopback are warned of.
 func TestServePagesWithoutEtcd(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.yaml.in/yaml/v3"
@@ -192,5 +193,38 @@ func TestAlertsAndDashboard(t *testing.T) {
 	}
 	if found < 50 {
 		t.Errorf("%d expressions in the dashboard", found)
+	}
+}
+
+// A daemon that takes over from one that was killed shows how long each phase
+// took.
+func TestTakeoverIsMeasured(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	lease := func(cmd *exec.Cmd) { cmd.Args = append(cmd.Args, "--lease-ttl", patient.String()) }
+	a := w.process("a", lease)
+	w.seated(1, soon)
+	option, address := withPages()
+	w.process("b", option, lease)
+	w.startBrokers(3)
+	w.create("orders", 4, 3)
+	w.converged(soon)
+	before := w.seatTo("a").Epoch
+	pass(6 * time.Second) // a term that is younger is not ended by a proof of death
+	a.kill()
+	w.seated(before+1, takeover)
+	var scraped string
+	seen := func(name, labels string) bool { return strings.Contains(scraped, "\ncontrollerd_"+name+labels+" 1\n") }
+	w.await("b shows all phases", soon, func() bool {
+		scraped = scrape(t, address(t))
+		return seen("active", "") && seen("takeover_phase_seconds_count", `{phase="ack"}`)
+	})
+	for _, phase := range []string{"detect", "elect", "decide", "commit", "push"} {
+		if !seen("takeover_phase_seconds_count", `{phase="`+phase+`"}`) {
+			t.Errorf("phase %s was not measured once:\n%s", phase, scraped)
+		}
+	}
+	if !seen("death_proofs_total", `{verdict="proven"}`) || !seen("session_state", `{state="active"}`) || !seen("terms_won_total", "") {
+		t.Errorf("the proof of death or the term is not shown:\n%s", scraped)
 	}
 }
