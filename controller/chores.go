@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"time"
+
 	"github.com/controllerd/controllerd/cluster"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 	"github.com/controllerd/controllerd/rpc"
@@ -18,6 +20,9 @@ const (
 	buryCost     = 4    // so many partitions of a topic that is deleted take as long as a write
 )
 
+// asideFor is for how long topics that cannot be completed are left alone.
+const asideFor = time.Second
+
 // maxGuarded is up to how many blocks of a topic are compared when it is
 // deleted.
 const maxGuarded = 100
@@ -25,29 +30,51 @@ const maxGuarded = 100
 // choresDue reports whether there is something to write that no request has
 // asked for, beside the agenda.
 func (l *Loop) choresDue() bool {
-	return l.machine.TopicsDue() > 0 || len(l.pusher.Confirmed()) > 0 || l.sweeping != 0 || l.marksDue() || len(l.pusher.Dead(l.im)) > 0
+	return l.machine.TopicsDue() > len(l.aside) || len(l.aside) > 0 && l.now >= l.asideUntil || len(l.pusher.Confirmed()) > 0 || l.sweeping != 0 || l.marksDue() || len(l.pusher.Dead(l.im)) > 0
 }
 
 // doChores deletes the topics that are marked, makes the partitions that are
 // wanted, deletes the keys of dead brokers, marks those that do not answer, takes those brokers out of
 // tombstones that have confirmed, and deletes hidden blocks.
 func (d *draft) doChores() {
-	n := 0
-	for t := range d.l.machine.Topics() {
-		if n == maxChores || d.writes >= d.limit {
-			break
-		}
-		if t.Deleting() {
-			d.deleteTopic(t, 0)
-			n++
-		} else if d.completeTopic(t, -int64(n+1)) {
-			n++
-		}
-	}
+	d.doTopics()
 	d.buryBrokers()
 	d.markBrokers()
 	d.shrinkTombstones()
 	d.sweep()
+}
+
+// topicsLeft reports whether a topic waits that the last plan has not come to.
+func (l *Loop) topicsLeft() bool {
+	return l.plan == nil && l.now >= l.pause && l.machine.TopicsDue() > len(l.aside)
+}
+
+// doTopics deletes topics and completes others. One that cannot be completed is
+// set aside for a while, so that however many there are, they hold up no other
+// and cost little.
+func (d *draft) doTopics() {
+	l := d.l
+	if l.now >= l.asideUntil {
+		clear(l.aside)
+	}
+	n := 0
+	for t := range l.machine.Topics() {
+		if n == maxChores || d.writes >= d.limit {
+			break
+		}
+		if _, aside := l.aside[t.ID]; aside && !t.Deleting() {
+			continue
+		}
+		n++
+		if t.Deleting() {
+			d.deleteTopic(t, 0)
+		} else if !d.completeTopic(t, -int64(n)) {
+			if len(l.aside) == 0 {
+				l.asideUntil = l.now + asideFor
+			}
+			l.aside[t.ID] = struct{}{}
+		}
+	}
 }
 
 // completeTopic makes a slice of the partitions that a topic's record wants,
@@ -60,7 +87,7 @@ func (d *draft) completeTopic(t *cluster.Topic, owner int64) bool {
 	}
 	for _, w := range parts {
 		if !d.put(w, owner) {
-			return true
+			return false
 		}
 	}
 	key := im.Keys.Topic(t.Name)

@@ -101,8 +101,11 @@ type Loop struct {
 	missed     []string        // keys that the last comparison has found, and that are yet to be read
 	fetched    []Fetched       // reads that the image has yet to reach
 	healing    map[string]bool // the keys that are being read
-	vouched    store.Rev       // of the last list that the image agreed with, at first of the claim
-	sweeping   store.Rev       // hidden blocks up to it are to be deleted; 0: none
+	// aside are topics that could not be completed; they are tried again then.
+	aside      map[cluster.TopicID]struct{}
+	asideUntil time.Duration
+	vouched    store.Rev // of the last list that the image agreed with, at first of the claim
+	sweeping   store.Rev // hidden blocks up to it are to be deleted; 0: none
 	reach      reach
 	takeover   takeover
 	dueSince   time.Duration // since when some rule would change something; 0: none would
@@ -144,6 +147,7 @@ func NewLoop(cfg LoopConfig) *Loop {
 		pusher:    pusher,
 		feed:      rpc.NewFeed(),
 		healing:   map[string]bool{},
+		aside:     map[cluster.TopicID]struct{}{},
 	}
 }
 
@@ -204,6 +208,9 @@ func (l *Loop) Wake() time.Duration {
 	}
 	if l.pause > l.now {
 		next = min(next, l.pause)
+	}
+	if len(l.aside) > 0 {
+		next = min(next, l.asideUntil)
 	}
 	if l.plan != nil {
 		for _, c := range l.plan.all {
@@ -277,7 +284,7 @@ func (l *Loop) pushSlice(out []Action) []Action {
 // Unfinished reports whether the last Step left work for the next one, which
 // should follow as soon as its actions are under way.
 func (l *Loop) Unfinished() bool {
-	return l.Backlog() || l.machine.Reviewing() || l.comparing != nil || l.active && (l.urgent || l.pusher.More() || l.machine.Checking())
+	return l.Backlog() || l.machine.Reviewing() || l.comparing != nil || l.active && (l.urgent || l.pusher.More() || l.machine.Checking() || l.topicsLeft())
 }
 
 func (l *Loop) take(now election.Now, ev Event, out []Action) []Action {
@@ -316,6 +323,7 @@ func (l *Loop) elect(actions []election.Action, out []Action) []Action {
 			l.answered, l.unanswered = 0, 0
 			l.pusher.Begin(l.now, a.Claim)
 			l.vouched, l.sweeping = a.Claim.Rev, 0
+			clear(l.aside)
 			l.reach.next, l.reach.marks = 0, nil
 			l.beginTakeover()
 		case election.Stop:

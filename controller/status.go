@@ -116,6 +116,10 @@ func (l *Loop) incomplete() []string {
 		if t.Made() >= t.Wanted() || t.Deleting() || !l.active {
 			continue
 		}
+		if len(out) >= maxNamed { // not worth to find out why
+			out = append(out, "")
+			continue
+		}
 		if _, _, rej := statemachine.Complete(l.im, statemachine.Term{}, t, 1, 0); rej != nil {
 			out = append(out, fmt.Sprintf("topic %s has %d of %d partitions: %s", t.Name, t.Made(), t.Wanted(), rej.Message))
 		}

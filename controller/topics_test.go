@@ -144,8 +144,16 @@ func TestStuckTopicsHoldUpNone(t *testing.T) {
 	}
 	write(1000, 3)
 	b.run()
-	if topic := b.l.im.Topics["t1000"]; topic.Made() != 1 || b.l.machine.TopicsDue() != maxChores+1 {
-		t.Errorf("made %d, %d due", topic.Made(), b.l.machine.TopicsDue())
+	if topic := b.l.im.Topics["t1000"]; topic.Made() != 1 || b.l.machine.TopicsDue() != maxChores+1 || len(b.l.aside) != maxChores+1 {
+		t.Errorf("made %d, %d due, %d set aside", topic.Made(), b.l.machine.TopicsDue(), len(b.l.aside))
+	}
+	if got := b.l.problems(); len(got) != maxNamed+1 || got[maxNamed] != fmt.Sprintf("and %d more such topics", maxChores+1-maxNamed) {
+		t.Errorf("problems %q", got)
+	}
+	b.broker(4)
+	b.pass(asideFor)
+	if n := b.l.machine.TopicsDue(); n != 0 {
+		t.Errorf("with a fourth broker %d are due", n)
 	}
 }
 

@@ -79,19 +79,21 @@ func (p *Pusher) buried(t *cluster.Tombstone, rev store.Rev) {
 // entombed takes in that a tombstone names other brokers than before; nil: there
 // is none.
 func (p *Pusher) entombed(old, now *cluster.Tombstone, rev store.Rev) {
-	if old != nil {
-		for _, h := range old.Record.GetHolders() {
-			if b := cluster.BrokerID(h.GetBrokerId()); now == nil || !now.Holds(b) {
-				p.released(old.ID, b)
-			}
-		}
-	}
+	holds := map[cluster.BrokerID]bool{}
 	if now != nil {
 		for _, h := range now.Record.GetHolders() {
 			b, whole := cluster.BrokerID(h.GetBrokerId()), cluster.PartitionID{Topic: now.ID, Index: wholeTopic}
-			if l := p.removals.of(b); l.revOf(whole) == 0 {
-				l.touch(whole, rev)
+			if holds[b] = true; p.removals.of(b).revOf(whole) == 0 {
+				p.removals.of(b).touch(whole, rev)
 			}
+		}
+	}
+	if old == nil {
+		return
+	}
+	for _, h := range old.Record.GetHolders() {
+		if b := cluster.BrokerID(h.GetBrokerId()); !holds[b] {
+			p.released(old.ID, b)
 		}
 	}
 }
