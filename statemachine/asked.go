@@ -75,6 +75,9 @@ func (v View) unclean(p *cluster.Partition) (Outcome, pb.ChangeCause, *Rejection
 	if !ok {
 		return unavailable(cluster.EligibleLeadersNotAvailable, "none of the replicas %v is online", p.Replicas)
 	}
+	if !o.Unclean { // a member of the ISR is back, which nobody has looked at yet
+		return o, pb.ChangeCause_CHANGE_CAUSE_BROKER_UP, nil
+	}
 	return o, pb.ChangeCause_CHANGE_CAUSE_UNCLEAN_ELECTION, nil
 }
 
