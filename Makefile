@@ -34,8 +34,8 @@ build: ## bin/controllerd and bin/broker, static, with their version
 
 test: ## all tests but the long ones, with the race detector where it can run
 	$(SAY_RACE)
-	go test $(RACE) -timeout 8m ./...
-	go test $(RACE) -timeout 8m -run '^Test(EL|EP|SL|Stuck)' ./internal/scenarios -args -election queue
+	go test $(RACE) -timeout 15m ./...
+	go test $(RACE) -timeout 15m -run '^Test(EL|EP|SL|Stuck)' ./internal/scenarios -args -election queue
 
 faults: ## all tests and the long ones with real faults; RUN=regexp for some
 	$(SAY_RACE)
