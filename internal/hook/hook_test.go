@@ -157,7 +157,12 @@ func TestPost(t *testing.T) {
 // TestHangs: what hangs ends with its caller, and all that it has started too,
 // also if it does not want to.
 func TestHangs(t *testing.T) {
-	hanging := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	posted := make(chan struct{})
+	hanging := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // or the server does not see that the caller has gone
+		close(posted)
+		<-r.Context().Done()
+	}))
 	defer hanging.Close()
 	dir := t.TempDir()
 	pids := filepath.Join(dir, "pids")
@@ -176,7 +181,15 @@ func TestHangs(t *testing.T) {
 			t.Errorf("%s: held up for %v", text, took)
 		}
 		var started []string
-		if text != hanging.URL && !soon(func() bool {
+		if !soon(func() bool {
+			if text == hanging.URL {
+				select {
+				case <-posted:
+					return true
+				default:
+					return false
+				}
+			}
 			written, _ := os.ReadFile(pids)
 			started = strings.Fields(string(written))
 			return len(started) == 2
