@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"encoding/csv"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"regexp"
 	"slices"
@@ -165,12 +167,17 @@ func readConfig(f *pflag.FlagSet, path string) (map[string]value, []error) {
 	if err != nil {
 		return nil, []error{fmt.Errorf("configuration file: %w", err)}
 	}
-	var doc yaml.Node
-	if err := yaml.Unmarshal(text, &doc); err != nil {
+	var doc, more yaml.Node
+	documents := yaml.NewDecoder(bytes.NewReader(text))
+	if err := documents.Decode(&doc); errors.Is(err, io.EOF) { // empty
+		return nil, nil
+	} else if err != nil {
 		return nil, []error{fmt.Errorf("%s: %w", path, err)}
 	}
-	if doc.Kind == 0 { // empty
-		return nil, nil
+	if err := documents.Decode(&more); err == nil {
+		return nil, []error{fmt.Errorf("%s:%d: a second document, want one", path, more.Line)}
+	} else if !errors.Is(err, io.EOF) {
+		return nil, []error{fmt.Errorf("%s: %w", path, err)}
 	}
 	root := doc.Content[0]
 	if root.Kind != yaml.MappingNode {

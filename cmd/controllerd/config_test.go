@@ -108,6 +108,9 @@ func TestConfigFileFaults(t *testing.T) {
 		"a list":    {configFile(t, "- a"), ":1: want keys and values"},
 		"a config":  {configFile(t, "config: x.yaml"), `:1: unknown key "config"`},
 		"two files": {configFile(t, "help: true"), `:1: unknown key "help"`},
+		"documents": {configFile(t, "lease-ttl: 7s", "---", "leases: 5s"), ":2: a second document, want one"},
+		"a bad end": {configFile(t, "lease-ttl: 7s", "---", "a: [b"), "yaml: line"},
+		"a blank":   {configFile(t, "etcd-endpoints: a:1, b:1"), "endpoint 2 of etcd is not host:port"},
 	} {
 		if r := cli("config", "check", "--config", tt.path).want(t, exitUsage); !strings.Contains(r.stderr, tt.says) {
 			t.Errorf("%s: %q, want %q", name, r.stderr, tt.says)

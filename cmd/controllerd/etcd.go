@@ -62,11 +62,12 @@ func (cfg *etcdConfig) etcdFaults() error {
 	fault(cfg.password != "" && cfg.passwordFile != "", "etcd-password and etcd-password-file are both given")
 	fault(cfg.user == "" && (cfg.password != "" || cfg.passwordFile != ""), "a password for etcd, but no --etcd-user")
 	fault(cfg.user != "" && cfg.password == "" && cfg.passwordFile == "", "--etcd-user without a password: set $"+envName(passwordKey)+" or --etcd-password-file")
-	if len(faults) == 0 {
+	if (cfg.certFile == "") == (cfg.keyFile == "") {
 		_, err := cfg.tls()
-		_, missing := cfg.readPassword()
-		faults = append(faults, err, missing)
+		faults = append(faults, err)
 	}
+	_, err := cfg.readPassword()
+	faults = append(faults, err)
 	return errors.Join(etcdstore.CheckEndpoints(cfg.endpoints), errors.Join(faults...))
 }
 

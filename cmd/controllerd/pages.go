@@ -23,23 +23,13 @@ func (cfg *pagesConfig) addPagesFlags(f *pflag.FlagSet) {
 	f.StringVar(&cfg.adminListen, "admin-listen", "", "address of the HTTP pages of /debug/pprof, loopback for good reasons (default: none)")
 }
 
-// pagesFaults is all that is wrong with them, beside a daemon that listens
-// elsewhere.
-func (cfg *pagesConfig) pagesFaults(listen string) error {
+// pagesFaults is all that is wrong with them.
+func (cfg *pagesConfig) pagesFaults() error {
 	var faults []error
-	taken := map[string]string{listen: "--listen"}
 	for _, a := range []struct{ flag, addr string }{{"metrics-listen", cfg.metricsListen}, {"admin-listen", cfg.adminListen}} {
-		if a.addr == "" {
-			continue
-		}
-		_, port, err := net.SplitHostPort(a.addr)
-		switch {
-		case err != nil:
+		if _, _, err := net.SplitHostPort(a.addr); a.addr != "" && err != nil {
 			faults = append(faults, fmt.Errorf("--%s %q is not host:port", a.flag, a.addr))
-		case taken[a.addr] != "" && port != "0":
-			faults = append(faults, fmt.Errorf("--%s and %s are both %s", a.flag, taken[a.addr], a.addr))
 		}
-		taken[a.addr] = "--" + a.flag
 	}
 	return errors.Join(faults...)
 }

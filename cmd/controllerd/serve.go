@@ -220,11 +220,38 @@ func (cfg *serveConfig) faults(settings []setting, found error) error {
 	fault(err != nil, "listen address %q is not host:port", cfg.listen)
 	fault(cfg.advertise != "" && !isAddress(cfg.advertise), "advertised address %q is not host:port", cfg.advertise)
 	fault(cfg.leaseTTL == 0, "lease TTL is 0") // to controller.Config it would mean the default
-	faults = append(faults, cfg.etcdFaults(), cfg.embeddedFaults(settings), cfg.pagesFaults(cfg.listen), cfg.controller(unused{}, cfg.listen).Validate())
+	faults = append(faults, cfg.etcdFaults(), cfg.embeddedFaults(settings), cfg.pagesFaults(), cfg.listenFaults(), cfg.controller(unused{}, cfg.listen).Validate())
 	if err := errors.Join(faults...); err != nil {
 		return usageError{err}
 	}
 	return nil
+}
+
+// listenFaults are the addresses at which more than one part of the daemon would
+// listen.
+func (cfg *serveConfig) listenFaults() error {
+	listens := [][2]string{{"--listen", cfg.listen}, {"--metrics-listen", cfg.metricsListen}, {"--admin-listen", cfg.adminListen}}
+	if m := cfg.embedded; m.dir != "" {
+		listens = append(listens, [2]string{"--" + embeddedKey + "-listen-client", m.listenClient})
+		if m.listenPeer != "" {
+			listens = append(listens, [2]string{"--" + embeddedKey + "-listen-peer", m.listenPeer})
+		} else if members, err := cfg.members(); err == nil {
+			listens = append(listens, [2]string{"its own URL in --" + embeddedKey + "-peers", members[cfg.memberName()]})
+		}
+	}
+	var faults []error
+	taken := map[string]string{}
+	for _, l := range listens {
+		_, port, err := net.SplitHostPort(l[1])
+		if err != nil || port == "0" {
+			continue
+		}
+		if other := taken[l[1]]; other != "" {
+			faults = append(faults, fmt.Errorf("%s and %s are both %s", l[0], other, l[1]))
+		}
+		taken[l[1]] = l[0]
+	}
+	return errors.Join(faults...)
 }
 
 // unused stands for the store that a configuration is checked without.

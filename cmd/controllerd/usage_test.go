@@ -109,6 +109,18 @@ func TestServeFaults(t *testing.T) {
 		}},
 		{"--embedded-etcd /nowhere --embedded-etcd-quota much", []string{`flag --embedded-etcd-quota: "much" is not a size like 8GiB`}},
 		{"--advertise :0", []string{`advertised address ":0" is not host:port`}},
+		{"--listen 127.0.0.1:2379 --metrics-listen 127.0.0.1:2379 --embedded-etcd /nowhere --id a --embedded-etcd-peers a=http://127.0.0.1:2379", []string{
+			"--metrics-listen and --listen are both 127.0.0.1:2379",
+			"--embedded-etcd-listen-client and --metrics-listen are both 127.0.0.1:2379",
+			"its own URL in --embedded-etcd-peers and --embedded-etcd-listen-client are both 127.0.0.1:2379",
+		}},
+		{"--etcd-endpoints me,a:0,b:99999,http://c:1/,https://d:1,unix:///e,f,[::1]:1,//g:1 --etcd-user u --etcd-password-file none --etcd-cert c.pem", []string{
+			"endpoint 1 of etcd is not host:port or http(s)://host:port", "endpoint 2 of etcd is not host:port or http(s)://host:port",
+			"endpoint 3 of etcd is not host:port or http(s)://host:port", "endpoint 7 of etcd is not host:port or http(s)://host:port",
+			"endpoint 9 of etcd is not host:port or http(s)://host:port", "--etcd-cert and --etcd-key go together",
+			"--etcd-cacert, --etcd-cert and --etcd-key are of no use to an endpoint that begins with http://",
+			"password for etcd: open none: no such file or directory",
+		}},
 	} {
 		r := cli(append([]string{"serve"}, strings.Fields(tt.args)...)...).want(t, exitUsage)
 		want := "Error: " + strings.Join(tt.want, "\nError: ") + "\nRun 'controllerd serve --help' for usage.\n"

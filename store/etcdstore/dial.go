@@ -6,6 +6,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
+	"strconv"
 	"strings"
 	"time"
 
@@ -70,14 +72,29 @@ func CheckEndpoints(endpoints []string) error {
 	}
 	var faults []error
 	for i, e := range endpoints {
-		if strings.TrimSpace(e) == "" {
+		switch { // not named: there may be a password in it
+		case strings.TrimSpace(e) == "":
 			faults = append(faults, fmt.Errorf("endpoint %d of etcd is empty", i+1))
-		}
-		if strings.Contains(e, "@") { // not named: it would put the password into a log
+		case strings.Contains(e, "@"):
 			faults = append(faults, fmt.Errorf("endpoint %d of etcd has a user name in it, which etcd ignores", i+1))
+		case !isEndpoint(e):
+			faults = append(faults, fmt.Errorf("endpoint %d of etcd is not host:port or http(s)://host:port", i+1))
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// isEndpoint reports whether a member could be dialed there.
+func isEndpoint(e string) bool {
+	if strings.HasPrefix(e, "unix://") || strings.HasPrefix(e, "unixs://") {
+		return true
+	}
+	if _, rest, ok := strings.Cut(e, "://"); ok && (strings.HasPrefix(e, "http://") || strings.HasPrefix(e, "https://")) {
+		e = strings.TrimSuffix(rest, "/")
+	}
+	host, port, err := net.SplitHostPort(e)
+	n, bad := strconv.ParseUint(port, 10, 16)
+	return err == nil && bad == nil && n != 0 && host != "" && !strings.ContainsAny(host, " \t\r\n/")
 }
 
 // Dial makes a client. It does not wait for a connection: a cluster that is
