@@ -165,7 +165,7 @@ func TestNotifyNobody(t *testing.T) {
 // the log.
 func TestAbort(t *testing.T) {
 	p := startServe(t, deaf(t))
-	p.says("msg=serving")
+	p.says("nothing read from etcd yet") // so it runs
 	p.signal(syscall.SIGABRT)
 	if state := p.exits(patience); state.ExitCode() != 2 {
 		t.Errorf("exit: %v, want the 2 of a Go program that panics, which the unit restarts", state)

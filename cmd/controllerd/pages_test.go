@@ -32,7 +32,7 @@ func (p *process) page(what, path string) (int, string) {
 // becomes of them at a hand-over.
 func TestServePages(t *testing.T) {
 	etcd := etcdtest.Start(t)
-	flags := []string{"--metrics-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--id"}
+	flags := []string{"--metrics-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--lease-ttl", "20s", "--id"}
 	a := startServe(t, etcd.Endpoint(), append(flags, "a")...)
 	a.says(`msg=active`)
 	b := startServe(t, etcd.Endpoint(), append(flags, "b")...)

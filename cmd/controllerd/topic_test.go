@@ -37,7 +37,7 @@ func TestTopics(t *testing.T) {
 	w := newWorld(t, 2, 3)
 
 	r := w.cli("topic", "create", "orders", "--partitions", "4", "--replication-factor", "3", "--config", "retention.ms=1000",
-		"--config", "note=a=b", "--block-size", "3").want(t, exitOK)
+		"--config", "note=a=b", "--block-size", "3", "--wait").want(t, exitOK)
 	wantLines(t, r.lines(), "NAME PARTITIONS REPLICAS ID", "orders 4 3 "+idPattern)
 	w.topic("a.b", 1, 1)
 
