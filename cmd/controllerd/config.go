@@ -75,7 +75,7 @@ func isKey(f *pflag.FlagSet, name string) bool {
 }
 
 // settle gives every flag its value and says where each comes from. The error
-// has all that is wrong in any layer; a wrong value leaves those below it.
+// has all that is wrong in any layer, also of values that another layer hides.
 func settle(f *pflag.FlagSet, environ []string) ([]setting, error) {
 	env, faults := environment(f, environ)
 	s := settler{env: env, faults: faults}
@@ -107,26 +107,25 @@ type settler struct {
 func (s *settler) apply(fl *pflag.Flag) {
 	v := fl.Value.(*layered)
 	secret := slices.Contains(secretKeys, fl.Name)
-	chosen := value{origin: defaultOrigin}
-	switch env, inEnv := s.env[fl.Name]; {
-	case v.given != nil:
-		if chosen = (value{v.given, "flag --" + fl.Name}); secret {
-			s.faults = append(s.faults, fmt.Errorf("--%s: everybody can read a command line; use $%s or the file", fl.Name, envName(fl.Name)))
-		}
-	case inEnv:
-		chosen = env
-	default:
-		if file, inFile := s.file[fl.Name]; inFile {
-			chosen = file
-		}
+	if v.given != nil && secret {
+		s.faults = append(s.faults, fmt.Errorf("--%s: everybody can read a command line; use $%s or the file", fl.Name, envName(fl.Name)))
 	}
-	for _, text := range chosen.texts {
-		if err := v.Value.Set(text); err != nil {
-			if secret {
-				err = errors.New("not a value of this key")
+	chosen := value{origin: defaultOrigin}
+	layers := []value{s.file[fl.Name], s.env[fl.Name], {v.given, "flag --" + fl.Name}} // the last one that has it counts
+	for i, layer := range layers {
+		_, many := v.Value.(pflag.SliceValue) // which would keep what a layer below has
+		if layer.texts == nil || many && slices.ContainsFunc(layers[i+1:], func(l value) bool { return l.texts != nil }) {
+			continue
+		}
+		chosen = layer
+		for _, text := range layer.texts {
+			if err := v.Value.Set(text); err != nil {
+				if secret {
+					err = errors.New("not a value of this key")
+				}
+				s.faults = append(s.faults, fmt.Errorf("%s: %w", layer.origin, err))
+				_ = v.Value.Set(fl.DefValue) // or a number would be 0, and that a second fault
 			}
-			s.faults = append(s.faults, fmt.Errorf("%s: %w", chosen.origin, err))
-			_ = v.Value.Set(fl.DefValue) // or a number would be 0, and that a second fault
 		}
 	}
 	shown := v.String()

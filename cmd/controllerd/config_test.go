@@ -76,7 +76,7 @@ func TestConfigRepeatedFlag(t *testing.T) {
 
 // Everything that is wrong, in whichever layer, is said at once.
 func TestConfigFaults(t *testing.T) {
-	path := configFile(t, "lease-ttl: soon", "leases: 5s", "id:", "cluster: {name: x}", "listen: a:1", "listen: b:1", "election: dice", "etcd-endpoints: [[a]]")
+	path := configFile(t, "lease-ttl: soon", "leases: 5s", "id:", "cluster: {name: x}", "listen: a:1", "listen: b:1", "election: dice", "etcd-endpoints: [[a]]", "max-partitions-per-topic: y")
 	t.Setenv("CONTROLLERD_MAX_PARTITIONS", "many")
 	t.Setenv("CONTROLLERD_UNHEARD_OF", "1")
 	t.Setenv("CONTROLLERD_lease_ttl", "1")
@@ -87,7 +87,7 @@ func TestConfigFaults(t *testing.T) {
 		path + ":4: key cluster has keys below it", path + ":6: key listen was there before", path + `:7: election strategy "dice" is neither`,
 		path + ":8: key etcd-endpoints has something else than values", "environment CONTROLLERD_MAX_PARTITIONS: ",
 		"CONTROLLERD_UNHEARD_OF names no key", "CONTROLLERD_lease_ttl names no key", "CONTROLLERD_EFFECTIVE names no key",
-		"flag --max-partitions-per-topic: ", `advertised address "me" is not host:port`, "--etcd-cert and --etcd-key go together",
+		"flag --max-partitions-per-topic: ", path + ":9: strconv.ParseInt", `advertised address "me" is not host:port`, "--etcd-cert and --etcd-key go together",
 		"of no use to an endpoint that begins with http://", "--etcd-user without a password",
 	}
 	for _, command := range []string{"serve", "config show", "config check"} {
