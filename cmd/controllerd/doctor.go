@@ -113,8 +113,7 @@ by the variables of the environment.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			d.etcd.timeout = d.timeout
-			if err := errors.Join(d.client.validate(), d.etcd.validate()); err != nil {
+			if err := d.faults(); err != nil {
 				return err
 			}
 			return d.run(cmd, args)
@@ -126,6 +125,20 @@ by the variables of the environment.`,
 	f.DurationVar(&d.latency, "latency", 100*time.Millisecond, "how slow the slowest answer of etcd may be; five times that is bad")
 	f.Int64Var(&d.history, "history", 1_000_000, "how many `revisions` etcd may keep; ten times that is bad")
 	return cmd
+}
+
+// faults is what makes no sense, before anything is asked.
+func (d *doctor) faults() error {
+	if err := d.client.validate(); err != nil {
+		return err
+	}
+	switch d.etcd.timeout = d.timeout; {
+	case d.latency <= 0:
+		return usagef("--latency is %v, want more than 0", d.latency)
+	case d.history < 1 || d.history > maxHistory:
+		return usagef("--history is %d, want 1 to %d", d.history, int64(maxHistory))
+	}
+	return d.etcd.validate()
 }
 
 // run makes the checks of those names, or all.

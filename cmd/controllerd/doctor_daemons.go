@@ -207,8 +207,8 @@ const (
 )
 
 func judgeClock(_ *doctor, e *etcdFacts, d *daemonFacts) finding {
-	if d.err != nil && e.err != nil {
-		return unseen(errors.Join(d.err, e.err), "see daemons and etcd-members")
+	if err := errors.Join(d.err, e.err); err != nil {
+		return unseen(err, "see daemons and etcd-members")
 	}
 	var f finding
 	var found []string

@@ -27,6 +27,8 @@ const (
 	compactionWait = 2 * time.Second // for etcd to say what it has forgotten
 	// youngHistory is how many revisions are no sign that nobody compacts.
 	youngHistory = 10_000
+	// maxHistory is what --history may be: ten times as much is a revision.
+	maxHistory = math.MaxInt64 / 10
 )
 
 // etcdFacts are what was seen of etcd.

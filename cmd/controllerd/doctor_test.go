@@ -156,7 +156,7 @@ func TestDoctorOfEtcd(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = proxy.Close() })
 		proxy.SetLatency(20 * time.Millisecond)
-		examine(t, time.Now, bad, "etcd-latency", at(proxy.Addr()), "--latency", "8ms").says(t, "reads 4", "writes 4")
+		examine(t, time.Now, bad, "etcd-latency", at(proxy.Addr()), "--latency", "8ms").says(t, "reads ", "writes ")
 	})
 	t.Run("etcd-compaction", func(t *testing.T) {
 		for range 120 {
@@ -252,6 +252,8 @@ func TestJudgments(t *testing.T) {
 		{"slow", judgeLatency, &etcdFacts{reads: []time.Duration{1, d.latency}, commits: []time.Duration{1}}, nil, warn},
 		{"never compacted, old", judgeCompaction, &etcdFacts{revision: youngHistory + 1}, nil, warn},
 		{"no clock", judgeClock, noEtcd, &daemonFacts{err: errors.New("away")}, bad},
+		{"no clock of a daemon", judgeClock, nil, &daemonFacts{err: errors.New("away")}, bad},
+		{"no clock of etcd", judgeClock, noEtcd, of(active), bad},
 	} {
 		if got := tt.judge(d, cmp.Or(tt.etcd, &etcdFacts{}), cmp.Or(tt.daemons, &daemonFacts{})); got.Status != tt.want || (got.Advice == "") != (tt.want == fine) {
 			t.Errorf("%s: %+v, want %v", tt.name, got, tt.want)

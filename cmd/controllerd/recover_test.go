@@ -167,7 +167,7 @@ func newRestored(t *testing.T) *restored {
 func (r *restored) start() {
 	r.t.Helper()
 	if r.listen == nil {
-		r.listen = []string{"127.0.0.1:0", "127.0.0.1:0"}
+		r.listen = []string{"127.0.0.2:0", "127.0.0.2:0"} // a port there is free for the next start: nobody dials from it
 	}
 	r.daemons = nil
 	for i := range r.listen {
