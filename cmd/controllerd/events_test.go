@@ -255,3 +255,13 @@ func TestEvents(t *testing.T) {
 		t.Errorf("%d documents, want %d", docs, len(once))
 	}
 }
+
+// TestEventsEndInTime: a daemon that waits for a revision which is far off does
+// not hold up the command beyond its time.
+func TestEventsEndInTime(t *testing.T) {
+	w := newWorld(t, 2, 0)
+	r := w.cli("events", "--since", "99999999", "--timeout", "4s").want(t, exitAway)
+	if n := strings.Count(r.stderr, "no answer in time"); n < 2 {
+		t.Errorf("%d daemons have not answered in time:\n%s", n, r.stderr)
+	}
+}

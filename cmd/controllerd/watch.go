@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/controllerd/controllerd/cluster"
@@ -88,12 +89,16 @@ func (w *watcher) follow(ctx context.Context, server string, take func(*pb.Watch
 	defer func() { _ = conn.Close() }()
 	ctx, cancel = context.WithCancel(ctx)
 	defer cancel()
+	inTime := context.AfterFunc(limited, cancel) // until the first answer
 	stream, err := pb.NewMetadataServiceClient(conn).WatchMetadata(ctx, &pb.WatchMetadataRequest{
 		ClusterUuid: w.cluster, Revision: w.revision, Topics: w.topics, Details: w.details,
 	})
 	for err == nil {
 		var resp *pb.WatchMetadataResponse
 		if resp, err = stream.Recv(); err != nil {
+			break
+		}
+		if !answered && !inTime() {
 			break
 		}
 		answered = true
@@ -103,6 +108,9 @@ func (w *watcher) follow(ctx context.Context, server string, take func(*pb.Watch
 		if w.note(resp) {
 			return true, errTold
 		}
+	}
+	if !answered && errors.Is(limited.Err(), context.DeadlineExceeded) {
+		err = status.Error(codes.Unavailable, "no answer in time")
 	}
 	return answered, refusal{server, status.Convert(err)}
 }
