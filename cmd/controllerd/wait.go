@@ -44,6 +44,7 @@ func await(ctx context.Context, cmd *cobra.Command, c *client, done string, look
 	bar := newProgress(cmd.ErrOrStderr())
 	defer bar.end()
 	last := outlook{left: "nobody has said so"}
+	end, _ := ctx.Deadline()
 	for {
 		began := time.Now()
 		now, err := ask(ctx, c, repeatable, look)
@@ -54,7 +55,7 @@ func await(ctx context.Context, cmd *cobra.Command, c *client, done string, look
 			return nil
 		case err == nil:
 			last = now
-		case ctx.Err() == nil:
+		case time.Until(end) > lookAgain: // else it was cut short, and the last one says more
 			last.left = strings.ReplaceAll(err.Error(), "\n", "; ")
 		}
 		bar.update(last.done, last.whole, last.left)
