@@ -173,7 +173,7 @@ func TestAskedDuringAnElection(t *testing.T) {
 		}
 		w.await(w.daemons[0], "the seat is lost", func(v rpc.View) bool { return !v.Active })
 		args := append([]string{"topic"}, strings.Fields(args)...)
-		if r := w.cli(append(args, "--timeout", "300ms")...).want(t, exitAway); !strings.HasPrefix(r.stderr, "Error: NOT_CONTROLLER: ") {
+		if r := w.cli(append(args, "--timeout", "1s")...).want(t, exitAway); !strings.HasPrefix(r.stderr, "Error: NOT_CONTROLLER: ") {
 			t.Errorf("%v says %s", args, r.stderr)
 		}
 		done := make(chan result)

@@ -138,7 +138,7 @@ func TestMetadataWatch(t *testing.T) {
 		if code := x.end(); code != exitOK || x.stderr.String() != "" {
 			t.Errorf("exit code %d, %s", code, x.stderr.String())
 		}
-		y := watch(t, "metadata", "watch", w.server(), "--timeout", "1s")
+		y := watch(t, "metadata", "watch", w.server(), "--timeout", "3s")
 		y.sees("everything", begins("revision"))
 		w.daemons[1].Kill()
 		if code := <-y.code; code != exitAway {

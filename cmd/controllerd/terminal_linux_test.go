@@ -57,7 +57,7 @@ func TestBar(t *testing.T) {
 	w := newWorld(t, 1, 2)
 	w.broken[1].Store(true)
 	x := openTerminal(t)
-	r := x.cli(t.Context(), "topic", "create", "orders", "--partitions", "3", "--replication-factor", "2", "--wait", "--timeout", "2s", w.server()).
+	r := x.cli(t.Context(), "topic", "create", "orders", "--partitions", "3", "--replication-factor", "2", "--wait", "--timeout", "3s", w.server()).
 		want(t, exitUnfinished)
 	want := "Error: topic orders is created, but in time: broker 1 has yet to confirm 3 replicas\n"
 	if r.stderr != want || len(r.lines()) != 2 {

@@ -38,7 +38,7 @@ func TestWaitForTopics(t *testing.T) {
 	}
 
 	w.broken[2].Store(true)
-	late := w.cli("topic", "create", "late", "--partitions", "2", "--replication-factor", "3", "--wait", "--timeout", "1500ms").want(t, exitUnfinished)
+	late := w.cli("topic", "create", "late", "--partitions", "2", "--replication-factor", "3", "--wait", "--timeout", "3s").want(t, exitUnfinished)
 	if late.stderr != "Error: topic late is created, but in time: broker 2 has yet to confirm 2 replicas\n" {
 		t.Error(late.stderr)
 	}
@@ -52,7 +52,7 @@ func TestWaitForTopics(t *testing.T) {
 	}
 
 	w.brokers[2].Kill()
-	gone := w.cli("topic", "delete", "orders", "--yes", "--wait", "--timeout", "1500ms", "--reason", "TICKET-8").want(t, exitUnfinished)
+	gone := w.cli("topic", "delete", "orders", "--yes", "--wait", "--timeout", "3s", "--reason", "TICKET-8").want(t, exitUnfinished)
 	if gone.stderr != "Error: deleted: orders, but in time: brokers 2 may still hold replicas of orders\n" {
 		t.Error(gone.stderr)
 	}
