@@ -67,6 +67,9 @@ func (c *Comparison) Next(limit int) bool {
 	return false
 }
 
+// Rev is the revision of the list.
+func (c *Comparison) Rev() store.Rev { return c.rev }
+
 // Missed are the keys of which the watch has missed something, in order, once
 // there is no more. A key that has changed meanwhile may be among them.
 func (c *Comparison) Missed() []string {

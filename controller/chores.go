@@ -34,8 +34,8 @@ func (l *Loop) choresDue() bool {
 }
 
 // doChores deletes the topics that are marked, makes the partitions that are
-// wanted, deletes the keys of dead brokers, marks those that do not answer, takes those brokers out of
-// tombstones that have confirmed, and deletes hidden blocks.
+// wanted, deletes the keys of dead brokers, marks those that do not answer,
+// takes those that have confirmed out of tombstones, and deletes hidden blocks.
 func (d *draft) doChores() {
 	d.doTopics()
 	d.buryBrokers()

@@ -116,12 +116,13 @@ func (d *draft) electOne(owner int64, r rpc.ElectLeaders, e *elections, id clust
 	if p != nil {
 		result.Leader, result.PreviousLeader = int32(p.Leader), int32(p.Leader)
 	}
-	w, rej := d.l.machine.Elect(d.term, id, statemachine.Election{Type: r.GetType(), Leader: cluster.BrokerID(r.GetLeader())})
+	asked := statemachine.Election{Type: r.GetType(), Leader: cluster.BrokerID(r.GetLeader())}
+	w, rej := d.l.machine.Elect(d.term, id, asked)
 	if w != nil {
 		w.Reason = r.GetReason()
 	}
 	switch {
-	case rej != nil && rej.Reason == cluster.ElectionNotNeeded && d.elected(p, e, r.GetType()):
+	case rej != nil && rej.Reason == cluster.ElectionNotNeeded && d.elected(p, e, asked):
 		e.say(result, "", "")
 	case rej != nil && rej.Reason == cluster.ElectionNotNeeded && !named:
 		e.answer.NotNeeded++
@@ -137,14 +138,8 @@ func (d *draft) electOne(owner int64, r rpc.ElectLeaders, e *elections, id clust
 
 // elected reports whether the request has done its work already, by a plan of
 // which another part failed.
-func (d *draft) elected(p *cluster.Partition, e *elections, kind pb.ElectionType) bool {
-	return p.Decided >= e.began && p.ControllerEpoch == d.term.Epoch && p.Cause == electionCauses[kind]
-}
-
-var electionCauses = map[pb.ElectionType]pb.ChangeCause{
-	pb.ElectionType_ELECTION_TYPE_PREFERRED:  pb.ChangeCause_CHANGE_CAUSE_PREFERRED_ELECTION,
-	pb.ElectionType_ELECTION_TYPE_UNCLEAN:    pb.ChangeCause_CHANGE_CAUSE_UNCLEAN_ELECTION,
-	pb.ElectionType_ELECTION_TYPE_DESIGNATED: pb.ChangeCause_CHANGE_CAUSE_DESIGNATED_ELECTION,
+func (d *draft) elected(p *cluster.Partition, e *elections, asked statemachine.Election) bool {
+	return p.Decided >= e.began && p.ControllerEpoch == d.term.Epoch && p.Cause == asked.Cause()
 }
 
 // say adds a result.

@@ -11,13 +11,13 @@ import (
 // that the image has reached, and heals it.
 func (l *Loop) compare(out []Action) []Action {
 	if l.held != nil && l.im.Rev >= l.held.List.Rev {
-		l.comparing, l.compared = l.im.Compare(l.held.List), l.held.List.Rev
+		l.comparing = l.im.Compare(l.held.List)
 		l.held = nil
 	}
-	if l.comparing != nil && !l.comparing.Next(l.cfg.Slice) {
-		l.missed, l.comparing = l.comparing.Missed(), nil
+	if c := l.comparing; c != nil && !c.Next(l.cfg.Slice) {
+		l.missed, l.comparing = c.Missed(), nil
 		if len(l.missed) == 0 && l.active {
-			l.sweeping, l.vouched = l.vouched, l.compared
+			l.sweeping, l.vouched = l.vouched, c.Rev()
 		}
 		out = l.fetchMore(out)
 	}

@@ -96,11 +96,10 @@ type Loop struct {
 	sweep      bool                // the agenda of this term has yet to be checked
 	sweepAt    time.Duration       // not before
 	held       *Listed             // a list that the image has yet to reach
-	comparing  *cluster.Comparison // with the list at the revision compared; nil: none is under way
-	compared   store.Rev
-	missed     []string        // keys that the last comparison has found, and that are yet to be read
-	fetched    []Fetched       // reads that the image has yet to reach
-	healing    map[string]bool // the keys that are being read
+	comparing  *cluster.Comparison // with a list; nil: none is under way
+	missed     []string            // keys that the last comparison has found, and that are yet to be read
+	fetched    []Fetched           // reads that the image has yet to reach
+	healing    map[string]bool     // the keys that are being read
 	// aside are topics that could not be completed; they are tried again then.
 	aside      map[cluster.TopicID]struct{}
 	asideUntil time.Duration

@@ -13,6 +13,17 @@ type Election struct {
 	Leader cluster.BrokerID // that is to lead, of a designated one
 }
 
+// Cause is that of the change that such an election makes.
+func (e Election) Cause() pb.ChangeCause {
+	switch e.Type {
+	case pb.ElectionType_ELECTION_TYPE_PREFERRED:
+		return pb.ChangeCause_CHANGE_CAUSE_PREFERRED_ELECTION
+	case pb.ElectionType_ELECTION_TYPE_UNCLEAN:
+		return pb.ChangeCause_CHANGE_CAUSE_UNCLEAN_ELECTION
+	}
+	return pb.ChangeCause_CHANGE_CAUSE_DESIGNATED_ELECTION
+}
+
 // Due reports whether Next owes the partition a change: only after it can
 // anything else be decided for it.
 func (m *Machine) Due(id cluster.PartitionID) bool { return m.due.has(id) }
@@ -35,9 +46,13 @@ func (m *Machine) Elect(t Term, id cluster.PartitionID, e Election) (*Write, *Re
 	if p == nil {
 		return nil, reject(cluster.KafkaStorageError, "the record of the partition is missing or unreadable")
 	}
-	o, cause, rej := v.elected(p, e)
+	o, rej := v.elected(p, e)
 	if rej != nil {
 		return nil, rej
+	}
+	cause := e.Cause()
+	if e.Type == pb.ElectionType_ELECTION_TYPE_UNCLEAN && !o.Unclean {
+		cause = pb.ChangeCause_CHANGE_CAUSE_BROKER_UP // a member of the ISR is back, which nobody has looked at yet
 	}
 	w := &Write{ID: id, Old: p, New: succeed(p, v, o, cause)}
 	t.stamp(&w.New)
@@ -45,7 +60,7 @@ func (m *Machine) Elect(t Term, id cluster.PartitionID, e Election) (*Write, *Re
 }
 
 // elected is the outcome of an election that is asked for.
-func (v View) elected(p *cluster.Partition, e Election) (Outcome, pb.ChangeCause, *Rejection) {
+func (v View) elected(p *cluster.Partition, e Election) (Outcome, *Rejection) {
 	switch e.Type {
 	case pb.ElectionType_ELECTION_TYPE_PREFERRED:
 		return v.preferred(p)
@@ -55,7 +70,7 @@ func (v View) elected(p *cluster.Partition, e Election) (Outcome, pb.ChangeCause
 	return v.designated(p, e.Leader)
 }
 
-func (v View) preferred(p *cluster.Partition) (Outcome, pb.ChangeCause, *Rejection) {
+func (v View) preferred(p *cluster.Partition) (Outcome, *Rejection) {
 	first := p.Replicas[0]
 	if p.Leader == first {
 		return notNeeded("broker %d, the first replica, leads", first)
@@ -64,10 +79,10 @@ func (v View) preferred(p *cluster.Partition) (Outcome, pb.ChangeCause, *Rejecti
 	if !ok {
 		return unavailable(cluster.PreferredLeaderNotAvailable, "broker %d, the first replica, %s", first, v.unfit(p, first))
 	}
-	return o, pb.ChangeCause_CHANGE_CAUSE_PREFERRED_ELECTION, nil
+	return o, nil
 }
 
-func (v View) unclean(p *cluster.Partition) (Outcome, pb.ChangeCause, *Rejection) {
+func (v View) unclean(p *cluster.Partition) (Outcome, *Rejection) {
 	if p.Leader != cluster.NoLeader {
 		return notNeeded("broker %d leads", p.Leader)
 	}
@@ -75,13 +90,10 @@ func (v View) unclean(p *cluster.Partition) (Outcome, pb.ChangeCause, *Rejection
 	if !ok {
 		return unavailable(cluster.EligibleLeadersNotAvailable, "none of the replicas %v is online", p.Replicas)
 	}
-	if !o.Unclean { // a member of the ISR is back, which nobody has looked at yet
-		return o, pb.ChangeCause_CHANGE_CAUSE_BROKER_UP, nil
-	}
-	return o, pb.ChangeCause_CHANGE_CAUSE_UNCLEAN_ELECTION, nil
+	return o, nil
 }
 
-func (v View) designated(p *cluster.Partition, leader cluster.BrokerID) (Outcome, pb.ChangeCause, *Rejection) {
+func (v View) designated(p *cluster.Partition, leader cluster.BrokerID) (Outcome, *Rejection) {
 	switch {
 	case p.Leader == leader:
 		return notNeeded("broker %d leads", leader)
@@ -90,7 +102,7 @@ func (v View) designated(p *cluster.Partition, leader cluster.BrokerID) (Outcome
 	case !slices.Contains(p.ISR, leader) || !v.Online(leader):
 		return unavailable(cluster.EligibleLeadersNotAvailable, "broker %d %s", leader, v.unfit(p, leader))
 	}
-	return Outcome{Leader: leader, ISR: p.ISR}, pb.ChangeCause_CHANGE_CAUSE_DESIGNATED_ELECTION, nil
+	return Outcome{Leader: leader, ISR: p.ISR}, nil
 }
 
 // unfit says why a replica cannot lead.
@@ -108,10 +120,10 @@ func (v View) unfit(p *cluster.Partition, id cluster.BrokerID) string {
 	return "is not in the ISR"
 }
 
-func notNeeded(format string, args ...any) (Outcome, pb.ChangeCause, *Rejection) {
+func notNeeded(format string, args ...any) (Outcome, *Rejection) {
 	return unavailable(cluster.ElectionNotNeeded, format, args...)
 }
 
-func unavailable(reason cluster.Reason, format string, args ...any) (Outcome, pb.ChangeCause, *Rejection) {
-	return Outcome{Leader: cluster.NoLeader}, 0, reject(reason, format, args...)
+func unavailable(reason cluster.Reason, format string, args ...any) (Outcome, *Rejection) {
+	return Outcome{Leader: cluster.NoLeader}, reject(reason, format, args...)
 }
