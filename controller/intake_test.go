@@ -142,7 +142,7 @@ func TestOfflineInSlices(t *testing.T) {
 	if got := b.l.machine.Agenda(); got != 400 {
 		t.Errorf("%d partitions on the agenda", got)
 	}
-	b.step(Requested{1 << 40, rpc.Resign{}}) // what was soft is forgotten
+	b.step(Requested{1 << 40, rpc.Resign{ResignControllerRequest: &pb.ResignControllerRequest{}}}) // what was soft is forgotten
 	reviewed()
 	if got := b.l.machine.Agenda(); got != 0 {
 		t.Errorf("%d partitions on the agenda of a standby", got)

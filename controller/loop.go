@@ -1,10 +1,12 @@
 package controller
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -419,10 +421,14 @@ func (l *Loop) requested(ev Requested, out []Action) []Action {
 	}
 	switch r := ev.Request.(type) {
 	case rpc.Resign:
+		if err := l.epochFault(r.GetEpoch()); err != nil {
+			l.requests = append(l.requests, asked{id: ev.ID, request: r, refusal: err})
+			return out
+		}
 		l.resigned = &pb.ResignControllerResponse{Epoch: int64(l.claim.Epoch)}
-		return l.resign(ev.ID, epoch.End{Cause: pb.EndCause_END_CAUSE_RESIGNED, Reason: r.Reason}, out)
+		return l.resign(ev.ID, epoch.End{Cause: pb.EndCause_END_CAUSE_RESIGNED, Reason: r.GetReason()}, out)
 	case rpc.Transfer:
-		if err := l.successorFault(r.GetSuccessor()); err != nil {
+		if err := cmp.Or(l.epochFault(r.GetEpoch()), l.successorFault(r.GetSuccessor())); err != nil {
 			l.requests = append(l.requests, asked{id: ev.ID, request: r, refusal: err})
 			return out
 		}
@@ -439,6 +445,15 @@ func (l *Loop) resign(request int64, end epoch.End, out []Action) []Action {
 	l.resigner = request
 	now := election.Now{Mono: l.now, WallMs: l.wallMs}
 	return l.elect(l.candidate.Step(now, l.im, l.oldestWrite(l.now), election.Resign{End: end}), out)
+}
+
+// epochFault says that another term runs than the one that is to end; 0 is any.
+func (l *Loop) epochFault(epoch int64) error {
+	if epoch == 0 || epoch == int64(l.claim.Epoch) {
+		return nil
+	}
+	return rpc.Error(cluster.StaleControllerEpoch, map[string]string{"epoch": strconv.FormatInt(int64(l.claim.Epoch), 10)},
+		"the term of epoch %d does not run, that of epoch %d does", epoch, l.claim.Epoch)
 }
 
 // successorFault says why a daemon of that id could not follow.

@@ -52,7 +52,7 @@ func TestStandbyAnswers(t *testing.T) {
 	other := newBench(t, 1)
 	b.m = other.m
 	b.run()
-	for _, r := range []rpc.Request{create("", newTopic("a", 1, 1)), rpc.Resign{}} {
+	for _, r := range []rpc.Request{create("", newTopic("a", 1, 1)), rpc.Resign{ResignControllerRequest: &pb.ResignControllerRequest{}}} {
 		id = b.ask(r)[0]
 		if got := b.answerOf(id).Err; rpc.ReasonOf(got) != cluster.NotController || !strings.Contains(got.Error(), "c1 at c1:1") {
 			t.Errorf("answered %v", got)
@@ -85,7 +85,7 @@ func resignsAfter(t *testing.T, first, second func(Action) bool) {
 		t.Fatalf("%d streams", got)
 	}
 	alter := b.ask(b.shrink("a", 0))[0]
-	resign := b.ask(rpc.Resign{Reason: "r"})[0]
+	resign := b.ask(rpc.Resign{ResignControllerRequest: &pb.ResignControllerRequest{Reason: "r"}})[0]
 	if b.answered(alter) {
 		t.Error("the request in flight is answered before its transaction")
 	}
@@ -631,4 +631,31 @@ func TestRestored(t *testing.T) {
 	says("3 of 4 live brokers know of controller epoch 9, etcd holds 1:")
 	b.step(Pushed{rpc.Received{Stream: b.streams[2], Response: &pb.CommandsResponse{Response: &pb.CommandsResponse_Ack{Ack: &pb.CommandAck{Sequence: 99}}}}})
 	says("")
+}
+
+// A call that is repeated ends no second term: one that names another epoch than
+// that of the term is refused.
+func TestResignOfAnotherTerm(t *testing.T) {
+	b := newBench(t, 3)
+	b.run()
+	for _, epoch := range []int64{-1, 2} {
+		for _, r := range []rpc.Request{
+			rpc.Resign{ResignControllerRequest: &pb.ResignControllerRequest{Epoch: epoch}},
+			rpc.Transfer{TransferControllerRequest: &pb.TransferControllerRequest{Successor: "b", Epoch: epoch}},
+		} {
+			id := b.ask(r)[0]
+			b.run()
+			if got := rpc.ReasonOf(b.answerOf(id).Err); got != cluster.StaleControllerEpoch {
+				t.Errorf("%T of epoch %d is answered %q", r, epoch, got)
+			}
+		}
+	}
+	if _, ok := b.l.Active(); !ok {
+		t.Fatal("not active any more")
+	}
+	id := b.ask(rpc.Resign{ResignControllerRequest: &pb.ResignControllerRequest{Epoch: 1}})[0]
+	b.run()
+	if !b.answered(id) || b.answerOf(id).Err != nil {
+		t.Errorf("its own term: %v", b.answerOf(id))
+	}
 }

@@ -28,7 +28,7 @@ type DeleteTopics struct{ *pb.DeleteTopicsRequest }
 type ElectLeaders struct{ *pb.ElectLeadersRequest }
 
 // Resign gives up the seat.
-type Resign struct{ Reason string }
+type Resign struct{ *pb.ResignControllerRequest }
 
 // Transfer gives the seat to a named daemon.
 type Transfer struct{ *pb.TransferControllerRequest }

@@ -112,7 +112,7 @@ func (s *adminService) ResignController(ctx context.Context, r *pb.ResignControl
 	if err := checkTexts(text{"reason", r.GetReason()}); err != nil {
 		return nil, err
 	}
-	resp, err := s.core.Submit(ctx, Resign{Reason: r.GetReason()})
+	resp, err := s.core.Submit(ctx, Resign{r})
 	if ReasonOf(err) == cluster.NotController {
 		return forward(ctx, s.fwd, err, func(ctx context.Context, c *clients) (*pb.ResignControllerResponse, error) {
 			return c.admin.ResignController(ctx, r)

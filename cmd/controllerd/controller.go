@@ -124,8 +124,12 @@ begun, and names who follows.`,
 			}
 			ctx, cancel := c.within(cmd)
 			defer cancel()
+			epoch, err := presentEpoch(ctx, c)
+			if err != nil {
+				return err
+			}
 			resp, err := ask(ctx, c, once, func(ctx context.Context, admin pb.AdminServiceClient) (*pb.ResignControllerResponse, error) {
-				return admin.ResignController(ctx, &pb.ResignControllerRequest{Reason: reason})
+				return admin.ResignController(ctx, &pb.ResignControllerRequest{Reason: reason, Epoch: epoch})
 			})
 			if err != nil {
 				return err
@@ -142,6 +146,16 @@ begun, and names who follows.`,
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the history")
 	addWait(cmd.Flags(), &wait, false, "the next term has begun")
 	return cmd
+}
+
+// presentEpoch is the epoch of the newest term, which a command that ends it
+// names: the call may be made twice, at one daemon after the other, and is to end
+// no second one.
+func presentEpoch(ctx context.Context, c *client) (int64, error) {
+	resp, err := ask(ctx, c, repeatable, func(ctx context.Context, admin pb.AdminServiceClient) (*pb.DescribeControllerResponse, error) {
+		return admin.DescribeController(ctx, &pb.DescribeControllerRequest{})
+	})
+	return resp.GetEpoch(), err
 }
 
 func gaveUp(epoch int64) string {

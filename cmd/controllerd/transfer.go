@@ -33,8 +33,12 @@ term has begun, unless --wait=false; it fails if another daemon was faster.`,
 			}
 			ctx, cancel := c.within(cmd)
 			defer cancel()
+			epoch, err := presentEpoch(ctx, c)
+			if err != nil {
+				return err
+			}
 			resp, err := ask(ctx, c, once, func(ctx context.Context, admin pb.AdminServiceClient) (*pb.TransferControllerResponse, error) {
-				return admin.TransferController(ctx, &pb.TransferControllerRequest{Successor: args[0], Reason: reason})
+				return admin.TransferController(ctx, &pb.TransferControllerRequest{Successor: args[0], Reason: reason, Epoch: epoch})
 			})
 			if err != nil {
 				return err

@@ -455,8 +455,13 @@ func (r *rows) pages() {
 	transfer("successor", "empty", func(q *pb.TransferControllerRequest) { q.Successor = "" }, true)
 	transfer("successor", "unknown", func(q *pb.TransferControllerRequest) { q.Successor = "x" }, true)
 	transfer("successor", "huge", func(q *pb.TransferControllerRequest) { q.Successor = huge }, false)
+	staleEpoch := string(cluster.StaleControllerEpoch)
+	add(r, "TransferController", "epoch", "of the future", &pb.TransferControllerRequest{Successor: "nobody"}, func(q *pb.TransferControllerRequest) { q.Epoch = math.MaxInt64 }, staleEpoch, true)
+	add(r, "TransferController", "epoch", "negative", &pb.TransferControllerRequest{Successor: "nobody"}, func(q *pb.TransferControllerRequest) { q.Epoch = -1 }, staleEpoch, true)
 	transfer("reason", "huge", func(q *pb.TransferControllerRequest) { q.Reason = huge }, false)
 
 	// A valid request of this kind would be obeyed.
+	add(r, "ResignController", "epoch", "of the future", &pb.ResignControllerRequest{}, func(q *pb.ResignControllerRequest) { q.Epoch = math.MaxInt64 }, staleEpoch, true)
+	add(r, "ResignController", "epoch", "negative", &pb.ResignControllerRequest{}, func(q *pb.ResignControllerRequest) { q.Epoch = -1 }, staleEpoch, true)
 	add(r, "ResignController", "reason", "huge", &pb.ResignControllerRequest{}, func(q *pb.ResignControllerRequest) { q.Reason = huge }, invalid, false)
 }

@@ -194,7 +194,7 @@ func (w *World) resign() {
 	switch {
 	case d == nil:
 	case w.chance(0.5):
-		d.submit(rpc.Resign{Reason: "asked to"}, func(rpc.Answer) { w.disturbed() })
+		d.submit(rpc.Resign{ResignControllerRequest: &pb.ResignControllerRequest{Reason: "asked to"}}, func(rpc.Answer) { w.disturbed() })
 	default: // perhaps one that is away, or itself
 		r := &pb.TransferControllerRequest{Successor: w.daemons[w.rng.IntN(daemons)].id, Reason: "asked to"}
 		d.submit(rpc.Transfer{TransferControllerRequest: r}, func(a rpc.Answer) {

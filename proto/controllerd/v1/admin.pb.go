@@ -2588,8 +2588,11 @@ func (x *ListTermsResponse) GetRevision() int64 {
 }
 
 type ResignControllerRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Reason string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Only the term of this epoch is ended, so that a call that is repeated ends no
+	// second one: STALE_CONTROLLER_EPOCH if another runs. 0: whichever runs.
+	Epoch         int64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2629,6 +2632,13 @@ func (x *ResignControllerRequest) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *ResignControllerRequest) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
 }
 
 type ResignControllerResponse struct {
@@ -2679,8 +2689,10 @@ func (x *ResignControllerResponse) GetEpoch() int64 {
 type TransferControllerRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The id of the daemon that is to follow.
-	Successor     string `protobuf:"bytes,1,opt,name=successor,proto3" json:"successor,omitempty"`
-	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Successor string `protobuf:"bytes,1,opt,name=successor,proto3" json:"successor,omitempty"`
+	Reason    string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// See ResignControllerRequest.
+	Epoch         int64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2727,6 +2739,13 @@ func (x *TransferControllerRequest) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *TransferControllerRequest) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
 }
 
 type TransferControllerResponse struct {
@@ -3006,14 +3025,16 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\x05limit\x18\x01 \x01(\x05R\x05limit\"a\n" +
 	"\x11ListTermsResponse\x120\n" +
 	"\x05terms\x18\x01 \x03(\v2\x1a.controllerd.v1.TermRecordR\x05terms\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x03R\brevision\"1\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\"G\n" +
 	"\x17ResignControllerRequest\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason\"0\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\"0\n" +
 	"\x18ResignControllerResponse\x12\x14\n" +
-	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\"Q\n" +
+	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\"g\n" +
 	"\x19TransferControllerRequest\x12\x1c\n" +
 	"\tsuccessor\x18\x01 \x01(\tR\tsuccessor\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"2\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x03R\x05epoch\"2\n" +
 	"\x1aTransferControllerResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x03R\x05epoch*\x83\x01\n" +
 	"\fElectionType\x12\x1d\n" +
