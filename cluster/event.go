@@ -55,6 +55,9 @@ type TombstoneGone struct{ Tombstone *Tombstone }
 // LeaderChanged is a change of the seat or of the controller epoch.
 type LeaderChanged struct{}
 
+// SettingsChanged is a change of what holds for the whole cluster.
+type SettingsChanged struct{ Old, New *Settings }
+
 func (BrokerUp) event()         {}
 func (BrokerDown) event()       {}
 func (BrokerRestarted) event()  {}
@@ -67,3 +70,4 @@ func (TombstoneAdded) event()   {}
 func (TombstoneChanged) event() {}
 func (TombstoneGone) event()    {}
 func (LeaderChanged) event()    {}
+func (SettingsChanged) event()  {}

@@ -33,6 +33,7 @@ type Image struct {
 	Nodes      map[BrokerID]*Node
 	Topics     map[string]*Topic
 	Tombstones map[TopicID]*Tombstone
+	Settings   *Settings // never nil
 	Faults     map[string]Fault
 
 	// Rewound names what proves that the store has lost writes that the image
@@ -73,6 +74,7 @@ func NewImage(keys Keys) *Image {
 		Nodes:      map[BrokerID]*Node{},
 		Topics:     map[string]*Topic{},
 		Tombstones: map[TopicID]*Tombstone{},
+		Settings:   defaultSettings(),
 		Faults:     map[string]Fault{},
 		keys:       map[string]keyRevs{},
 		byID:       map[TopicID]*topicBlocks{},
@@ -128,6 +130,8 @@ func (im *Image) dispatch(p parsedKey, c store.Change, events []Event) ([]Event,
 			im.Recovery = r
 		}
 		return append(events, LeaderChanged{}), err
+	case keySettings:
+		return im.applySettings(c, events)
 	case keyCandidate:
 		r := &pb.CandidateRecord{}
 		err := readRecord(c, r)

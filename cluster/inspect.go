@@ -27,6 +27,8 @@ func (k Keys) RecordOf(key string) (kind string, record proto.Message, err error
 		return "controller_epoch", &pb.EpochRecord{}, nil
 	case keyRecovery:
 		return "recovery", &pb.RecoveryRecord{}, nil
+	case keySettings:
+		return "settings", &pb.SettingsRecord{}, nil
 	case keyCandidate:
 		return "candidate", &pb.CandidateRecord{}, nil
 	case keyTerm:

@@ -30,6 +30,9 @@ func (k Keys) ControllerEpoch() string { return k.prefix + "controller_epoch" }
 // Recovery is the key of a recovery that is not finished.
 func (k Keys) Recovery() string { return k.prefix + "recovery" }
 
+// Settings is the key of what holds for the whole cluster.
+func (k Keys) Settings() string { return k.prefix + "settings" }
+
 // Candidates is what the keys of all candidates begin with.
 func (k Keys) Candidates() string { return k.prefix + "candidates/" }
 
@@ -80,6 +83,7 @@ const (
 	keyController
 	keyEpoch
 	keyRecovery
+	keySettings
 	keyCandidate
 	keyTerm
 	keyBroker
@@ -124,6 +128,8 @@ func (k Keys) parseLoosely(key string) (parsedKey, bool) {
 		return parsedKey{kind: keyEpoch}, true
 	case "recovery":
 		return parsedKey{kind: keyRecovery}, true
+	case "settings":
+		return parsedKey{kind: keySettings}, true
 	}
 	dir, name, ok := strings.Cut(rest, "/")
 	if !ok {
@@ -182,6 +188,8 @@ func (k Keys) format(p parsedKey) string {
 		return k.ControllerEpoch()
 	case keyRecovery:
 		return k.Recovery()
+	case keySettings:
+		return k.Settings()
 	case keyCandidate:
 		return k.Candidate(p.lease)
 	case keyTerm:

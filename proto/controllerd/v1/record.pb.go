@@ -1333,6 +1333,145 @@ func (x *PartitionRecord) GetReason() string {
 	return ""
 }
 
+// The key `settings`: what holds for the whole cluster. While it cannot be read
+// everything has its default, and automation stands still.
+type SettingsRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By name, Kafka's where Kafka has the setting. Names that a controller does
+	// not know are kept, and brokers hear of them too.
+	Config map[string]string `protobuf:"bytes,1,rep,name=config,proto3" json:"config,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Set: automation stands still.
+	Freeze *Freeze `protobuf:"bytes,2,opt,name=freeze,proto3" json:"freeze,omitempty"`
+	// Why it was changed last.
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Unix milliseconds, for people only.
+	ChangedMs int64 `protobuf:"varint,4,opt,name=changed_ms,json=changedMs,proto3" json:"changed_ms,omitempty"`
+	// The epoch of the term that wrote it.
+	ControllerEpoch int64 `protobuf:"varint,5,opt,name=controller_epoch,json=controllerEpoch,proto3" json:"controller_epoch,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *SettingsRecord) Reset() {
+	*x = SettingsRecord{}
+	mi := &file_controllerd_v1_record_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SettingsRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SettingsRecord) ProtoMessage() {}
+
+func (x *SettingsRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_record_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SettingsRecord.ProtoReflect.Descriptor instead.
+func (*SettingsRecord) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_record_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *SettingsRecord) GetConfig() map[string]string {
+	if x != nil {
+		return x.Config
+	}
+	return nil
+}
+
+func (x *SettingsRecord) GetFreeze() *Freeze {
+	if x != nil {
+		return x.Freeze
+	}
+	return nil
+}
+
+func (x *SettingsRecord) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *SettingsRecord) GetChangedMs() int64 {
+	if x != nil {
+		return x.ChangedMs
+	}
+	return 0
+}
+
+func (x *SettingsRecord) GetControllerEpoch() int64 {
+	if x != nil {
+		return x.ControllerEpoch
+	}
+	return 0
+}
+
+// Freeze says that nothing is done unless an operator asks for it or a broker
+// fails: no leader is moved to balance leaders, no queued move begins.
+type Freeze struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Reason string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Unix milliseconds, for people only.
+	SinceMs       int64 `protobuf:"varint,2,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Freeze) Reset() {
+	*x = Freeze{}
+	mi := &file_controllerd_v1_record_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Freeze) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Freeze) ProtoMessage() {}
+
+func (x *Freeze) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_record_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Freeze.ProtoReflect.Descriptor instead.
+func (*Freeze) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_record_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Freeze) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Freeze) GetSinceMs() int64 {
+	if x != nil {
+		return x.SinceMs
+	}
+	return 0
+}
+
 // A key under `tombstones/`: what is left of a deleted topic until all who may
 // hold replicas have confirmed that they do not any more.
 type TombstoneRecord struct {
@@ -1352,7 +1491,7 @@ type TombstoneRecord struct {
 
 func (x *TombstoneRecord) Reset() {
 	*x = TombstoneRecord{}
-	mi := &file_controllerd_v1_record_proto_msgTypes[11]
+	mi := &file_controllerd_v1_record_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1364,7 +1503,7 @@ func (x *TombstoneRecord) String() string {
 func (*TombstoneRecord) ProtoMessage() {}
 
 func (x *TombstoneRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_record_proto_msgTypes[11]
+	mi := &file_controllerd_v1_record_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1377,7 +1516,7 @@ func (x *TombstoneRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TombstoneRecord.ProtoReflect.Descriptor instead.
 func (*TombstoneRecord) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_record_proto_rawDescGZIP(), []int{11}
+	return file_controllerd_v1_record_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *TombstoneRecord) GetTopic() string {
@@ -1442,7 +1581,7 @@ type TombstoneHolder struct {
 
 func (x *TombstoneHolder) Reset() {
 	*x = TombstoneHolder{}
-	mi := &file_controllerd_v1_record_proto_msgTypes[12]
+	mi := &file_controllerd_v1_record_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1454,7 +1593,7 @@ func (x *TombstoneHolder) String() string {
 func (*TombstoneHolder) ProtoMessage() {}
 
 func (x *TombstoneHolder) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_record_proto_msgTypes[12]
+	mi := &file_controllerd_v1_record_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1467,7 +1606,7 @@ func (x *TombstoneHolder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TombstoneHolder.ProtoReflect.Descriptor instead.
 func (*TombstoneHolder) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_record_proto_rawDescGZIP(), []int{12}
+	return file_controllerd_v1_record_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *TombstoneHolder) GetBrokerId() int32 {
@@ -1494,7 +1633,7 @@ type PartitionBlock struct {
 
 func (x *PartitionBlock) Reset() {
 	*x = PartitionBlock{}
-	mi := &file_controllerd_v1_record_proto_msgTypes[13]
+	mi := &file_controllerd_v1_record_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1506,7 +1645,7 @@ func (x *PartitionBlock) String() string {
 func (*PartitionBlock) ProtoMessage() {}
 
 func (x *PartitionBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_record_proto_msgTypes[13]
+	mi := &file_controllerd_v1_record_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1519,7 +1658,7 @@ func (x *PartitionBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionBlock.ProtoReflect.Descriptor instead.
 func (*PartitionBlock) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_record_proto_rawDescGZIP(), []int{13}
+	return file_controllerd_v1_record_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PartitionBlock) GetPartitions() []*PartitionRecord {
@@ -1631,7 +1770,20 @@ const file_controllerd_v1_record_proto_rawDesc = "" +
 	"\n" +
 	"changed_ms\x18\r \x01(\x03R\tchangedMs\x12)\n" +
 	"\x10decided_revision\x18\x0e \x01(\x03R\x0fdecidedRevision\x12\x16\n" +
-	"\x06reason\x18\x0f \x01(\tR\x06reason\"\x87\x02\n" +
+	"\x06reason\x18\x0f \x01(\tR\x06reason\"\xa1\x02\n" +
+	"\x0eSettingsRecord\x12B\n" +
+	"\x06config\x18\x01 \x03(\v2*.controllerd.v1.SettingsRecord.ConfigEntryR\x06config\x12.\n" +
+	"\x06freeze\x18\x02 \x01(\v2\x16.controllerd.v1.FreezeR\x06freeze\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1d\n" +
+	"\n" +
+	"changed_ms\x18\x04 \x01(\x03R\tchangedMs\x12)\n" +
+	"\x10controller_epoch\x18\x05 \x01(\x03R\x0fcontrollerEpoch\x1a9\n" +
+	"\vConfigEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\";\n" +
+	"\x06Freeze\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x19\n" +
+	"\bsince_ms\x18\x02 \x01(\x03R\asinceMs\"\x87\x02\n" +
 	"\x0fTombstoneRecord\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x1e\n" +
 	"\n" +
@@ -1704,7 +1856,7 @@ func file_controllerd_v1_record_proto_rawDescGZIP() []byte {
 }
 
 var file_controllerd_v1_record_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_controllerd_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_controllerd_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_controllerd_v1_record_proto_goTypes = []any{
 	(EndCause)(0),            // 0: controllerd.v1.EndCause
 	(BrokerState)(0),         // 1: controllerd.v1.BrokerState
@@ -1722,26 +1874,31 @@ var file_controllerd_v1_record_proto_goTypes = []any{
 	(*RecoveryRecord)(nil),   // 13: controllerd.v1.RecoveryRecord
 	(*TopicRecord)(nil),      // 14: controllerd.v1.TopicRecord
 	(*PartitionRecord)(nil),  // 15: controllerd.v1.PartitionRecord
-	(*TombstoneRecord)(nil),  // 16: controllerd.v1.TombstoneRecord
-	(*TombstoneHolder)(nil),  // 17: controllerd.v1.TombstoneHolder
-	(*PartitionBlock)(nil),   // 18: controllerd.v1.PartitionBlock
-	nil,                      // 19: controllerd.v1.TopicRecord.ConfigEntry
+	(*SettingsRecord)(nil),   // 16: controllerd.v1.SettingsRecord
+	(*Freeze)(nil),           // 17: controllerd.v1.Freeze
+	(*TombstoneRecord)(nil),  // 18: controllerd.v1.TombstoneRecord
+	(*TombstoneHolder)(nil),  // 19: controllerd.v1.TombstoneHolder
+	(*PartitionBlock)(nil),   // 20: controllerd.v1.PartitionBlock
+	nil,                      // 21: controllerd.v1.TopicRecord.ConfigEntry
+	nil,                      // 22: controllerd.v1.SettingsRecord.ConfigEntry
 }
 var file_controllerd_v1_record_proto_depIdxs = []int32{
 	0,  // 0: controllerd.v1.TermRecord.end_cause:type_name -> controllerd.v1.EndCause
 	10, // 1: controllerd.v1.BrokerRecord.endpoints:type_name -> controllerd.v1.Endpoint
 	1,  // 2: controllerd.v1.BrokerRecord.state:type_name -> controllerd.v1.BrokerState
 	2,  // 3: controllerd.v1.BrokerRecord.metadata_scope:type_name -> controllerd.v1.MetadataScope
-	19, // 4: controllerd.v1.TopicRecord.config:type_name -> controllerd.v1.TopicRecord.ConfigEntry
+	21, // 4: controllerd.v1.TopicRecord.config:type_name -> controllerd.v1.TopicRecord.ConfigEntry
 	3,  // 5: controllerd.v1.PartitionRecord.recovery:type_name -> controllerd.v1.RecoveryState
 	4,  // 6: controllerd.v1.PartitionRecord.cause:type_name -> controllerd.v1.ChangeCause
-	17, // 7: controllerd.v1.TombstoneRecord.holders:type_name -> controllerd.v1.TombstoneHolder
-	15, // 8: controllerd.v1.PartitionBlock.partitions:type_name -> controllerd.v1.PartitionRecord
-	9,  // [9:9] is the sub-list for method output_type
-	9,  // [9:9] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	22, // 7: controllerd.v1.SettingsRecord.config:type_name -> controllerd.v1.SettingsRecord.ConfigEntry
+	17, // 8: controllerd.v1.SettingsRecord.freeze:type_name -> controllerd.v1.Freeze
+	19, // 9: controllerd.v1.TombstoneRecord.holders:type_name -> controllerd.v1.TombstoneHolder
+	15, // 10: controllerd.v1.PartitionBlock.partitions:type_name -> controllerd.v1.PartitionRecord
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_controllerd_v1_record_proto_init() }
@@ -1755,7 +1912,7 @@ func file_controllerd_v1_record_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_controllerd_v1_record_proto_rawDesc), len(file_controllerd_v1_record_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   15,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
