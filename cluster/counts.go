@@ -53,6 +53,18 @@ func (im *Image) HealthOfAll() Health {
 	return h
 }
 
+// LeaderlessTopics are the topics that have partitions without a leader, in
+// order of name.
+func (im *Image) LeaderlessTopics() []TopicID {
+	var out []TopicID
+	for _, t := range im.counts.sorted {
+		if n := im.counts.topics[t.ID]; n != nil && n.offline > 0 {
+			out = append(out, t.ID)
+		}
+	}
+	return out
+}
+
 // Load counts what a broker hosts, live or not.
 func (im *Image) Load(id BrokerID) Load {
 	if l := im.counts.loads[id]; l != nil {

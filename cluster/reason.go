@@ -74,8 +74,11 @@ const (
 	InvalidReplicationFactor Reason = "INVALID_REPLICATION_FACTOR"
 	// InvalidReplicaAssignment: the brokers named for a partition do not do.
 	InvalidReplicaAssignment Reason = "INVALID_REPLICA_ASSIGNMENT"
-	// InvalidConfig: a config override is unknown, or its value is not legal.
+	// InvalidConfig: a setting has a value that is not legal, or is none of what
+	// it is to be set for.
 	InvalidConfig Reason = "INVALID_CONFIG"
+	// TopicDeletionDisabled: a setting of the cluster forbids to delete topics.
+	TopicDeletionDisabled Reason = "TOPIC_DELETION_DISABLED"
 )
 
 // Requests of any kind.
@@ -122,6 +125,7 @@ var reasonCodes = map[Reason]codes.Code{
 	InvalidReplicationFactor: codes.InvalidArgument,
 	InvalidReplicaAssignment: codes.InvalidArgument,
 	InvalidConfig:            codes.InvalidArgument,
+	TopicDeletionDisabled:    codes.FailedPrecondition,
 
 	InvalidRequest:          codes.InvalidArgument,
 	RequestTimedOut:         codes.DeadlineExceeded,

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 	"github.com/controllerd/controllerd/store"
 )
@@ -123,9 +121,9 @@ func (s *Settings) Seconds(name string) time.Duration {
 // operator asks for change anything.
 func (s *Settings) Frozen() bool { return s.Unreadable || s.Record.GetFreeze() != nil }
 
-func decodeSettings(kv store.KV) (*Settings, error) {
+func decodeSettings(c store.Change) (*Settings, error) {
 	r := &pb.SettingsRecord{}
-	if err := proto.Unmarshal(kv.Value, r); err != nil {
+	if err := readRecord(c, r); err != nil {
 		return nil, fmt.Errorf("decode settings: %w", err)
 	}
 	for _, s := range KnownSettings {
@@ -135,14 +133,14 @@ func decodeSettings(kv store.KV) (*Settings, error) {
 			}
 		}
 	}
-	return &Settings{ModRev: kv.ModRev, Record: r}, nil
+	return &Settings{ModRev: c.KV.ModRev, Record: r}, nil
 }
 
 func (im *Image) applySettings(c store.Change, events []Event) ([]Event, error) {
 	old, now := im.Settings, defaultSettings()
 	var err error
 	if !c.Deleted {
-		if now, err = decodeSettings(c.KV); err != nil {
+		if now, err = decodeSettings(c); err != nil {
 			now = defaultSettings()
 			now.ModRev, now.Unreadable = c.KV.ModRev, true
 		}

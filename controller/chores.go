@@ -90,6 +90,7 @@ func (d *draft) completeTopic(t *cluster.Topic, owner int64) bool {
 			return false
 		}
 	}
+	d.altered[t.ID] = true
 	key := im.Keys.Topic(t.Name)
 	d.records = append(d.records, unit{
 		conds:  []store.Cond{store.ModRevIs(key, t.ModRev)},
@@ -164,6 +165,8 @@ func (d *draft) deleteTopics(a *asked, r rpc.DeleteTopics) {
 			if _, rej := statemachine.FindTopic(d.l.im, again); rej.Reason == cluster.KafkaStorageError {
 				result.Error, result.Message = string(rej.Reason), rej.Message
 			}
+		case d.altered[t.ID]:
+			more = true
 		case t.Deleting():
 			d.deleteTopic(t, a.id)
 		default:
@@ -194,6 +197,10 @@ func (l *Loop) toDelete(topics []*pb.TopicToDelete) []*pb.DeleteTopicResult {
 			result.Error, result.Message = string(rej.Reason), rej.Message
 		case times[t.ID] > 1:
 			result.Error, result.Message = string(cluster.InvalidRequest), "the request names the topic more than once"
+		case !t.Deleting() && !l.im.Settings.On(cluster.DeleteTopics):
+			result.Error, result.Message = string(cluster.TopicDeletionDisabled), "no topic may be deleted while setting "+cluster.DeleteTopics+" is false"
+		case !t.Deleting() && t.DeleteProtected():
+			result.Error, result.Message = string(cluster.PolicyViolation), "its setting "+cluster.DeleteProtection+" is true"
 		default:
 			result.Name, result.TopicId = t.Name, t.ID[:]
 		}
@@ -245,6 +252,5 @@ func (d *draft) deleteTopic(t *cluster.Topic, owner int64) {
 
 func (d *draft) chore(id cluster.TopicID, u *unit) {
 	d.deleted[id] = u
-	d.chores = append(d.chores, u)
-	d.writes += eventCost
+	d.add(u)
 }

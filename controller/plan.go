@@ -358,6 +358,10 @@ func (l *Loop) finishPlan(now time.Duration, out []Action) []Action {
 				r.Revision = shown
 			case *pb.ElectLeadersResponse:
 				r.Revision = shown
+			case *pb.AlterSettingsResponse:
+				r.Revision = shown
+			case *pb.AlterTopicsResponse:
+				r.Revision = shown
 			}
 			out = append(out, Answer{a.id, answer})
 		}

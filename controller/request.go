@@ -43,6 +43,8 @@ type draft struct {
 	created  []unit                    // whole topics, or blocks of big ones
 	records  []unit                    // topic records that must come after their blocks
 	deleted  map[cluster.TopicID]*unit // topics that are marked or deleted
+	altered  map[cluster.TopicID]bool  // topics whose record is written otherwise
+	settings bool                      // the settings are written
 	chores   []*unit                   // deleted, and what else no request has asked for, in order
 	answers  map[int64]rpc.Answer
 	writes   int // and what else has taken about as long as a write
@@ -73,6 +75,7 @@ func (l *Loop) makePlan(now time.Duration) bool {
 		topics:  map[string]bool{},
 		making:  map[cluster.TopicID]bool{},
 		deleted: map[cluster.TopicID]*unit{},
+		altered: map[cluster.TopicID]bool{},
 		answers: map[int64]rpc.Answer{},
 	}
 	d.resumeCreations()
@@ -225,6 +228,10 @@ func (d *draft) decide(a *asked) bool {
 		d.deleteTopics(a, r)
 	case rpc.ElectLeaders:
 		return d.electLeaders(a, r)
+	case rpc.AlterSettings:
+		return d.alterSettings(a.id, r)
+	case rpc.AlterTopics:
+		return d.alterTopics(a.id, r)
 	}
 	return true
 }

@@ -136,3 +136,34 @@ func checkElectLeaders(r *pb.ElectLeadersRequest) error {
 	}
 	return nil
 }
+
+// maxAltered bounds the topics that one request changes the settings of.
+const maxAltered = 1000
+
+// checkAlterTopics reports what is wrong with a request by itself.
+func checkAlterTopics(r *pb.AlterTopicsRequest) error {
+	seen := map[string]bool{}
+	for _, name := range r.GetTopics() {
+		if seen[name] {
+			return bad("the request names topic %q more than once", name)
+		}
+		seen[name] = true
+	}
+	switch {
+	case len(seen) == 0:
+		return bad("the request names no topic")
+	case len(seen) > maxAltered:
+		return bad("the request names %d topics, want at most %d", len(seen), maxAltered)
+	case len(r.GetSet())+len(r.GetUnset()) == 0:
+		return bad("the request changes nothing")
+	}
+	return checkTexts(text{"reason", r.GetReason()})
+}
+
+// checkAlterSettings reports what is wrong with a request by itself.
+func checkAlterSettings(r *pb.AlterSettingsRequest) error {
+	if len(r.GetSet())+len(r.GetUnset()) == 0 && r.Freeze == nil {
+		return bad("the request changes nothing")
+	}
+	return checkTexts(text{"reason", r.GetReason()})
+}

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"encoding/hex"
 	"maps"
 	"slices"
@@ -80,6 +81,7 @@ func describeTopic(v View, r *pb.DescribeTopicRequest) (*pb.DescribeTopicRespons
 		Topic: summary(im, t), Config: t.Record.GetConfig(), NextPartition: -1, Revision: int64(im.Rev), FromActive: v.Active,
 		PartitionsWanted: t.Wanted(), CreatedMs: t.Record.GetCreatedMs(),
 		CreateReason: t.Record.GetCreateReason(), DeleteReason: t.Record.GetDeleteReason(),
+		ConfigReason: t.Record.GetConfigReason(),
 	}
 	end := min(int64(r.GetFromPartition())+int64(size), int64(t.Made()))
 	for i := r.GetFromPartition(); int64(i) < end; i++ {
@@ -174,6 +176,9 @@ func describeController(v View) *pb.DescribeControllerResponse {
 		if b.Unreachable() {
 			resp.UnreachableBrokers = append(resp.UnreachableBrokers, int32(b.ID))
 		}
+	}
+	if im.Settings.Frozen() {
+		resp.Freeze = cmp.Or(im.Settings.Record.GetFreeze(), &pb.Freeze{Reason: "the settings cannot be read"})
 	}
 	if v.Active {
 		resp.Role = "active"

@@ -27,18 +27,26 @@ type DeleteTopics struct{ *pb.DeleteTopicsRequest }
 // ElectLeaders elects other leaders, each partition with its own result.
 type ElectLeaders struct{ *pb.ElectLeadersRequest }
 
+// AlterSettings changes what holds for the whole cluster.
+type AlterSettings struct{ *pb.AlterSettingsRequest }
+
+// AlterTopics changes the settings of topics, each with its own result.
+type AlterTopics struct{ *pb.AlterTopicsRequest }
+
 // Resign gives up the seat.
 type Resign struct{ *pb.ResignControllerRequest }
 
 // Transfer gives the seat to a named daemon.
 type Transfer struct{ *pb.TransferControllerRequest }
 
-func (Alter) request()        {}
-func (CreateTopics) request() {}
-func (DeleteTopics) request() {}
-func (ElectLeaders) request() {}
-func (Resign) request()       {}
-func (Transfer) request()     {}
+func (Alter) request()         {}
+func (CreateTopics) request()  {}
+func (DeleteTopics) request()  {}
+func (ElectLeaders) request()  {}
+func (AlterSettings) request() {}
+func (AlterTopics) request()   {}
+func (Resign) request()        {}
+func (Transfer) request()      {}
 
 // Answer is the answer to a Request: a response message, or an error.
 type Answer struct {

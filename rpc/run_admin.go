@@ -63,6 +63,15 @@ func lookAtAny[T any](ctx context.Context, core Core, fn func(View) (T, error)) 
 	return resp, refused
 }
 
+// decided lets the active decide, which is here or elsewhere.
+func decided[T any](ctx context.Context, s *adminService, r Request, elsewhere func(context.Context, *clients) (T, error)) (T, error) {
+	resp, err := s.core.Submit(ctx, r)
+	if ReasonOf(err) == cluster.NotController {
+		return forward(ctx, s.fwd, err, elsewhere)
+	}
+	return typed[T](resp, err)
+}
+
 func (s *adminService) CreateTopics(ctx context.Context, r *pb.CreateTopicsRequest) (*pb.CreateTopicsResponse, error) {
 	if len(r.GetTopics()) == 0 {
 		return nil, bad("the request names no topic")
@@ -70,13 +79,9 @@ func (s *adminService) CreateTopics(ctx context.Context, r *pb.CreateTopicsReque
 	if err := checkTexts(text{"request id", r.GetRequestId()}, text{"reason", r.GetReason()}); err != nil {
 		return nil, err
 	}
-	resp, err := s.core.Submit(ctx, CreateTopics{r})
-	if ReasonOf(err) == cluster.NotController {
-		return forward(ctx, s.fwd, err, func(ctx context.Context, c *clients) (*pb.CreateTopicsResponse, error) {
-			return c.admin.CreateTopics(ctx, r)
-		})
-	}
-	return typed[*pb.CreateTopicsResponse](resp, err)
+	return decided(ctx, s, CreateTopics{r}, func(ctx context.Context, c *clients) (*pb.CreateTopicsResponse, error) {
+		return c.admin.CreateTopics(ctx, r)
+	})
 }
 
 func (s *adminService) DeleteTopics(ctx context.Context, r *pb.DeleteTopicsRequest) (*pb.DeleteTopicsResponse, error) {
@@ -86,52 +91,58 @@ func (s *adminService) DeleteTopics(ctx context.Context, r *pb.DeleteTopicsReque
 	if err := checkTexts(text{"reason", r.GetReason()}); err != nil {
 		return nil, err
 	}
-	resp, err := s.core.Submit(ctx, DeleteTopics{r})
-	if ReasonOf(err) == cluster.NotController {
-		return forward(ctx, s.fwd, err, func(ctx context.Context, c *clients) (*pb.DeleteTopicsResponse, error) {
-			return c.admin.DeleteTopics(ctx, r)
-		})
-	}
-	return typed[*pb.DeleteTopicsResponse](resp, err)
+	return decided(ctx, s, DeleteTopics{r}, func(ctx context.Context, c *clients) (*pb.DeleteTopicsResponse, error) {
+		return c.admin.DeleteTopics(ctx, r)
+	})
 }
 
 func (s *adminService) ElectLeaders(ctx context.Context, r *pb.ElectLeadersRequest) (*pb.ElectLeadersResponse, error) {
 	if err := checkElectLeaders(r); err != nil {
 		return nil, err
 	}
-	resp, err := s.core.Submit(ctx, ElectLeaders{r})
-	if ReasonOf(err) == cluster.NotController {
-		return forward(ctx, s.fwd, err, func(ctx context.Context, c *clients) (*pb.ElectLeadersResponse, error) {
-			return c.admin.ElectLeaders(ctx, r)
-		})
+	return decided(ctx, s, ElectLeaders{r}, func(ctx context.Context, c *clients) (*pb.ElectLeadersResponse, error) {
+		return c.admin.ElectLeaders(ctx, r)
+	})
+}
+
+func (s *adminService) AlterSettings(ctx context.Context, r *pb.AlterSettingsRequest) (*pb.AlterSettingsResponse, error) {
+	if err := checkAlterSettings(r); err != nil {
+		return nil, err
 	}
-	return typed[*pb.ElectLeadersResponse](resp, err)
+	return decided(ctx, s, AlterSettings{r}, func(ctx context.Context, c *clients) (*pb.AlterSettingsResponse, error) {
+		return c.admin.AlterSettings(ctx, r)
+	})
+}
+
+func (s *adminService) AlterTopics(ctx context.Context, r *pb.AlterTopicsRequest) (*pb.AlterTopicsResponse, error) {
+	if err := checkAlterTopics(r); err != nil {
+		return nil, err
+	}
+	return decided(ctx, s, AlterTopics{r}, func(ctx context.Context, c *clients) (*pb.AlterTopicsResponse, error) {
+		return c.admin.AlterTopics(ctx, r)
+	})
+}
+
+func (s *adminService) DescribeSettings(ctx context.Context, _ *pb.DescribeSettingsRequest) (*pb.DescribeSettingsResponse, error) {
+	return look(ctx, s.core, func(v View) (*pb.DescribeSettingsResponse, error) { return describeSettings(v.Image), nil })
 }
 
 func (s *adminService) ResignController(ctx context.Context, r *pb.ResignControllerRequest) (*pb.ResignControllerResponse, error) {
 	if err := checkTexts(text{"reason", r.GetReason()}); err != nil {
 		return nil, err
 	}
-	resp, err := s.core.Submit(ctx, Resign{r})
-	if ReasonOf(err) == cluster.NotController {
-		return forward(ctx, s.fwd, err, func(ctx context.Context, c *clients) (*pb.ResignControllerResponse, error) {
-			return c.admin.ResignController(ctx, r)
-		})
-	}
-	return typed[*pb.ResignControllerResponse](resp, err)
+	return decided(ctx, s, Resign{r}, func(ctx context.Context, c *clients) (*pb.ResignControllerResponse, error) {
+		return c.admin.ResignController(ctx, r)
+	})
 }
 
 func (s *adminService) TransferController(ctx context.Context, r *pb.TransferControllerRequest) (*pb.TransferControllerResponse, error) {
 	if err := checkTexts(text{"successor", r.GetSuccessor()}, text{"reason", r.GetReason()}); err != nil {
 		return nil, err
 	}
-	resp, err := s.core.Submit(ctx, Transfer{r})
-	if ReasonOf(err) == cluster.NotController {
-		return forward(ctx, s.fwd, err, func(ctx context.Context, c *clients) (*pb.TransferControllerResponse, error) {
-			return c.admin.TransferController(ctx, r)
-		})
-	}
-	return typed[*pb.TransferControllerResponse](resp, err)
+	return decided(ctx, s, Transfer{r}, func(ctx context.Context, c *clients) (*pb.TransferControllerResponse, error) {
+		return c.admin.TransferController(ctx, r)
+	})
 }
 
 func (s *adminService) ListTopics(ctx context.Context, r *pb.ListTopicsRequest) (*pb.ListTopicsResponse, error) {

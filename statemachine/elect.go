@@ -88,10 +88,11 @@ type View struct {
 
 	offline   Offline // nil: nothing has failed
 	partition cluster.PartitionID
+	im        *cluster.Image // what settings hold; nil: the defaults
 }
 
 // ViewOf is what an image shows of the brokers. It changes with the image.
-func ViewOf(im *cluster.Image) View { return View{Brokers: im.Brokers, Rev: im.Rev} }
+func ViewOf(im *cluster.Image) View { return View{Brokers: im.Brokers, Rev: im.Rev, im: im} }
 
 // At is the view of one partition, to which the storage of its replicas
 // matters. Otherwise none of them counts as failed.
@@ -105,6 +106,16 @@ func (v View) At(id cluster.PartitionID, offline Offline) View {
 func (v View) Online(id cluster.BrokerID) bool {
 	b := v.Brokers[id]
 	return b != nil && !b.Draining() && !v.failed(b)
+}
+
+// uncleanAllowed reports whether a replica outside the ISR may lead if none of the ISR
+// can. It is asked only then.
+func (v View) uncleanAllowed() bool {
+	if v.im == nil {
+		return false
+	}
+	t := v.im.TopicByID(v.partition.Topic)
+	return t != nil && v.im.UncleanAllowed(t)
 }
 
 // failed reports whether the storage of the broker's replica has failed.
@@ -144,6 +155,8 @@ func (v View) steady(p *cluster.Partition, id cluster.BrokerID) bool {
 //     ISR for draining: that would gain nothing.
 //   - Otherwise the steady members that are online elect; failing them, those
 //     that came back. Everybody else leaves the ISR.
+//   - If nobody of the ISR can lead, and the settings allow it, the first replica
+//     that is online leads alone: an unclean election.
 //   - If nobody can lead, the partition has no leader and keeps its whole ISR:
 //     each of its members holds all that was committed, so any of them may
 //     lead again.
@@ -163,7 +176,12 @@ func Next(p *cluster.Partition, v View) (next cluster.Partition, changed bool) {
 	if !ok {
 		o, ok = ElectOffline(p.Replicas, p.ISR, v.Online, false)
 	}
+	if !ok && v.uncleanAllowed() {
+		o, ok = ElectOffline(p.Replicas, p.ISR, v.Online, true)
+	}
 	switch {
+	case ok && o.Unclean:
+		cause = pb.ChangeCause_CHANGE_CAUSE_UNCLEAN_ELECTION
 	case ok && p.Cause == pb.ChangeCause_CHANGE_CAUSE_REPLICA_OFFLINE && p.Leader == cluster.NoLeader && v.same(p, o.Leader):
 		cause = pb.ChangeCause_CHANGE_CAUSE_REPLICA_ONLINE
 	case ok:

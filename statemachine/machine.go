@@ -70,11 +70,15 @@ func (m *Machine) Observe(events []cluster.Event) {
 			m.reviewTopic(e.Topic.ID)
 		case cluster.TopicChanged:
 			m.reviewTopic(e.New.ID)
-			if e.Old.Deleting() != e.New.Deleting() {
+			if e.Old.Deleting() != e.New.Deleting() || m.im.UncleanAllowed(e.Old) != m.im.UncleanAllowed(e.New) {
 				m.begin(review{topic: e.New.ID, of: ofTopic})
 			}
 		case cluster.TopicGone:
 			m.reviewTopic(e.Topic.ID)
+		case cluster.SettingsChanged:
+			if e.Old.On(cluster.UncleanElection) != e.New.On(cluster.UncleanElection) {
+				m.begin(review{of: ofLeaderless, topics: m.im.LeaderlessTopics()})
+			}
 		}
 	}
 }

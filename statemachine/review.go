@@ -12,7 +12,8 @@ type review struct {
 	of     reviewOf
 	broker cluster.BrokerID
 	topic  cluster.TopicID
-	next   int32 // of the broker's blocks, or of the topic's partitions
+	next   int32             // of the broker's blocks, or of the topic's partitions
+	topics []cluster.TopicID // that are to be looked at after topic
 }
 
 type reviewOf uint8
@@ -20,13 +21,14 @@ type reviewOf uint8
 const (
 	ofBroker reviewOf = iota
 	ofTopic
+	ofLeaderless // the partitions of topics that have some without a leader
 )
 
 // begin begins a walk, anew if the same one is under way: what it has passed
 // may have changed.
 func (m *Machine) begin(r review) {
 	m.reviews = slices.DeleteFunc(m.reviews, func(o review) bool {
-		return o.of == r.of && o.broker == r.broker && o.topic == r.topic
+		return o.of == r.of && (r.of == ofLeaderless || o.broker == r.broker && o.topic == r.topic)
 	})
 	m.reviews = append(m.reviews, r)
 }
@@ -53,6 +55,11 @@ func (m *Machine) Continue(limit int) {
 			})
 		} else {
 			more = m.reviewPartitions(r, &limit)
+			if !more && len(r.topics) > 0 {
+				r.topic, r.topics, r.next, more = r.topics[0], r.topics[1:], 0, true
+				limit--
+				continue
+			}
 		}
 		if more {
 			return

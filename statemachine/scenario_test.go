@@ -109,6 +109,8 @@ func (s *scenario) play(t *testing.T, d *datadriven.TestData) string {
 		s.topic(d.CmdArgs[0].Key, parts...)
 	case "put":
 		s.putByHand(t, d)
+	case "settings", "topic-config":
+		return s.configure(t, d)
 	case "alter":
 		return s.alterPartition(t, d)
 	case "elect":
@@ -192,6 +194,37 @@ func (s *scenario) putByHand(t *testing.T, d *datadriven.TestData) {
 		p.Recovery = recovery(arg.FirstVal(t))
 	}
 	s.show(s.blocks([]Write{{ID: id, New: p}}, 0)...)
+}
+
+// configure sets "settings NAME=VALUE..." or "topic-config TOPIC NAME=VALUE...";
+// an empty value takes it back.
+func (s *scenario) configure(t *testing.T, d *datadriven.TestData) string {
+	set, unset, topic := map[string]string{}, []string(nil), ""
+	for _, a := range d.CmdArgs {
+		switch {
+		case len(a.Vals) == 0:
+			topic = a.Key
+		case a.Vals[0] == "":
+			unset = append(unset, a.Key)
+		default:
+			set[a.Key] = a.Vals[0]
+		}
+	}
+	k := s.im.Keys
+	if d.Cmd == "settings" {
+		r, rej := AlterSettings(s.im, s.term, &pb.AlterSettingsRequest{Set: set, Unset: unset})
+		if rej != nil {
+			return rej.line()
+		}
+		s.show(s.put(k.Settings(), cluster.Encode(r)))
+		return s.agenda()
+	}
+	r, rej := AlterTopic(s.im.Topics[topic], &pb.AlterTopicsRequest{Set: set, Unset: unset})
+	if rej != nil {
+		return rej.line()
+	}
+	s.show(s.put(k.Topic(topic), cluster.Encode(r)))
+	return s.agenda()
 }
 
 func (s *scenario) partitionID(t *testing.T, d *datadriven.TestData) cluster.PartitionID {

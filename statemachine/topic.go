@@ -1,8 +1,6 @@
 package statemachine
 
 import (
-	"unicode/utf8"
-
 	"github.com/controllerd/controllerd/cluster"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 )
@@ -41,7 +39,7 @@ func ValidateNewTopic(im *cluster.Image, nt *pb.NewTopic) *Rejection {
 	if err := checkBlockSize(block, rf); err != nil {
 		return err
 	}
-	return validateConfig(nt.GetConfig())
+	return validateConfig(nt.GetConfig(), ofATopic)
 }
 
 // Shape is how many partitions a new topic has, and how many replicas each.
@@ -103,25 +101,6 @@ func validateName(im *cluster.Image, name string) *Rejection {
 	}
 	if other := im.TopicsLike(name); len(other) > 0 {
 		return reject(cluster.InvalidTopicException, "topic %q collides with topic %q: they differ in '.' and '_' only", name, other[0])
-	}
-	return nil
-}
-
-// validateConfig looks at the form only: what an override means is the
-// brokers' business.
-func validateConfig(config map[string]string) *Rejection {
-	size := 0
-	for name, value := range config {
-		size += len(name) + len(value)
-		switch {
-		case name == "":
-			return reject(cluster.InvalidConfig, "a config override has no name")
-		case !utf8.ValidString(name) || !utf8.ValidString(value):
-			return reject(cluster.InvalidConfig, "config override %q is not UTF-8", name)
-		}
-	}
-	if size > MaxConfigBytes {
-		return reject(cluster.InvalidConfig, "config overrides of %d bytes, want at most %d", size, MaxConfigBytes)
 	}
 	return nil
 }

@@ -92,6 +92,7 @@ func shellWords(line string) (words []string) {
 func TestCommonFlags(t *testing.T) {
 	silent := []string{"serve", "completion bash", "completion zsh", "completion fish", "completion powershell"}
 	changes := []string{"topic create", "topic delete", "controller resign", "controller transfer", "elect preferred", "elect unclean", "elect leader"}
+	atOnce := []string{"settings set", "settings unset", "topic alter", "freeze", "unfreeze"} // there is nothing to wait for
 	for name, cmd := range leaves() {
 		has := func(flag string) bool { return cmd.Flag(flag) != nil }
 		if has("output") == slices.Contains(silent, name) {
@@ -100,7 +101,7 @@ func TestCommonFlags(t *testing.T) {
 		if calls := has("server") || has("etcd-endpoints") && has("cluster") && !slices.Contains([]string{"serve", "config show", "config check"}, name); calls && !has("timeout") {
 			t.Errorf("%s has no --timeout", name)
 		}
-		for flag, those := range map[string][]string{"reason": append(changes, "recover"), "wait": changes, "yes": {"topic delete", "elect unclean", "recover"}} {
+		for flag, those := range map[string][]string{"reason": slices.Concat(changes, atOnce, []string{"recover"}), "wait": changes, "yes": {"topic delete", "elect unclean", "recover"}} {
 			if has(flag) != slices.Contains(those, name) {
 				t.Errorf("%s: --%s is %v", name, flag, has(flag))
 			}

@@ -22,7 +22,7 @@ const pageSize = 10_000
 func newTopic() *cobra.Command {
 	c := &client{}
 	group := newGroup("topic", "Create, delete and look at topics",
-		newTopicCreate(c), newTopicDelete(c), newTopicList(c), newTopicDescribe(c))
+		newTopicCreate(c), newTopicDelete(c), newTopicAlter(c), newTopicList(c), newTopicDescribe(c))
 	c.addFlags(group)
 	return group
 }

@@ -10,13 +10,15 @@ import (
 
 	"github.com/controllerd/controllerd/cluster"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
+	"github.com/controllerd/controllerd/rpc"
 )
 
 // deletion is how topics are deleted.
 type deletion struct {
 	assent
-	wait   bool
-	reason string
+	wait     bool
+	ifExists bool
+	reason   string
 }
 
 func newTopicDelete(c *client) *cobra.Command {
@@ -28,9 +30,11 @@ func newTopicDelete(c *client) *cobra.Command {
 their replicas now; one that is away is told when it returns. With --wait it ends
 when every broker has confirmed, also those that are away.
 
-Nothing is deleted if one of them does not exist. Each name has to be typed again,
+Nothing is deleted if one of them does not exist, unless --if-exists is given. Each name has to be typed again,
 unless --yes is given; without a terminal it must be. Each topic is deleted by the
-id that it has when the command begins, so no other that gets its name is touched.`,
+id that it has when the command begins, so no other that gets its name is touched.
+Settings may forbid it: delete.topic.enable of the cluster, delete.protection of the
+topic.`,
 		Example: `  controllerd topic delete orders
   controllerd topic delete orders payments --yes --wait --timeout 1m --reason "moved to the other cluster"`,
 		Args:              cobra.MinimumNArgs(1),
@@ -44,6 +48,7 @@ id that it has when the command begins, so no other that gets its name is touche
 	}
 	f := cmd.Flags()
 	how.addFlags(f)
+	f.BoolVar(&how.ifExists, "if-exists", false, "a topic that does not exist is no error")
 	f.StringVar(&how.reason, "reason", "", "why, kept until all brokers have deleted their replicas")
 	addWait(f, &how.wait, false, "all brokers have confirmed that they hold nothing any more")
 	return cmd
@@ -56,6 +61,10 @@ func deleteTopics(cmd *cobra.Command, c *client, names []string, how *deletion) 
 			page, err := admin.DescribeTopic(ctx, &pb.DescribeTopicRequest{Name: name, PageSize: 1})
 			return page.GetTopic(), err
 		})
+		var refused refusal
+		if how.ifExists && errors.As(err, &refused) && rpc.ReasonOf(refused.status.Err()) == cluster.UnknownTopicOrPartition {
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -67,6 +76,9 @@ func deleteTopics(cmd *cobra.Command, c *client, names []string, how *deletion) 
 			return fmt.Errorf("topic %q is not deleted: its name was not typed", name)
 		}
 		req.Topics = append(req.Topics, &pb.TopicToDelete{Name: name, TopicId: t.GetTopicId()})
+	}
+	if len(req.GetTopics()) == 0 {
+		return c.show(cmd.OutOrStdout(), deletedOf(nil))
 	}
 	ctx, cancel := c.within(cmd)
 	defer cancel()

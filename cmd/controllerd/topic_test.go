@@ -58,7 +58,7 @@ func TestTopics(t *testing.T) {
 			return fmt.Sprintf(`%d [012] 0 0 [012],[012],[012] [012],[012],[012] created %s`, i, timePattern)
 		}
 		wantLines(t, r.lines(), "Topic orders, id "+idPattern+", 4 partitions, replication factor 3: 0 offline, 0 under-replicated, 0 unknown",
-			"PARTITION LEADER LE PE REPLICAS ISR CAUSE SINCE", row(0), row(1), row(2), row(3))
+			"Settings: note=a=b retention.ms=1000", "PARTITION LEADER LE PE REPLICAS ISR CAUSE SINCE", row(0), row(1), row(2), row(3))
 		wantLines(t, w.cli("topic", "describe", "orders", "--no-headers").want(t, exitOK).lines(), row(0), row(1), row(2), row(3))
 	})
 	t.Run("describe as json and yaml", func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestTopicRefusals(t *testing.T) {
 		{create("x", "1", "-3"), `INVALID_REPLICATION_FACTOR: replication factor -3, want at least 1`},
 		{create("x", "1", "4"), `INVALID_REPLICATION_FACTOR: replication factor 4 is more than the 3 live brokers`},
 		{create("x", "1", "1", "--block-size", "-1"), `INVALID_REQUEST: block size -1, want 1 to 1024`},
-		{create("x", "1", "1", "--config", "=v"), `INVALID_CONFIG: a config override has no name`},
+		{create("x", "1", "1", "--config", "=v"), `INVALID_CONFIG: a setting has no name`},
 		{create("", "1", "1"), `INVALID_TOPIC_EXCEPTION: topic name is empty`},
 		{create("..", "1", "1"), `INVALID_TOPIC_EXCEPTION: topic name cannot be ".."`},
 		{create("a/b", "1", "1"), `INVALID_TOPIC_EXCEPTION: topic name "a/b" contains something other than letters, digits, '.', '_' and '-'`},

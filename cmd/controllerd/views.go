@@ -96,6 +96,7 @@ type topicDetailView struct {
 	PartitionsWanted int32  `json:"partitions_wanted"`
 	Created          string `json:"created"`
 	CreateReason     string `json:"create_reason"`
+	ConfigReason     string `json:"config_reason"`
 	Deleting         bool   `json:"deleting"`
 	DeleteReason     string `json:"delete_reason"`
 	// FromActive: the active answered, so that what only it knows is there:
@@ -133,7 +134,7 @@ func topicDetailOf(page *pb.DescribeTopicResponse) *topicDetailView {
 	v := &topicDetailView{
 		Topic: topicOf(page.GetTopic()), Config: page.GetConfig(), Revision: page.GetRevision(),
 		Partitions: []partitionView{}, Unknown: []int32{}, Unconfirmed: []unconfirmedView{}, FromActive: true,
-		PartitionsWanted: page.GetPartitionsWanted(), Created: timeOf(page.GetCreatedMs()), CreateReason: page.GetCreateReason(),
+		PartitionsWanted: page.GetPartitionsWanted(), Created: timeOf(page.GetCreatedMs()), CreateReason: page.GetCreateReason(), ConfigReason: page.GetConfigReason(),
 		Deleting: page.GetTopic().GetDeleting(), DeleteReason: page.GetDeleteReason(),
 	}
 	if v.Config == nil {
@@ -199,6 +200,7 @@ func (v *topicDetailView) notes() []string {
 		}
 	}
 	say(v.CreateReason != "", "Created %s: %s", orDash(v.Created), v.CreateReason)
+	say(len(v.Config) > 0, "Settings: %s", because(configText(v.Config), v.ConfigReason))
 	say(v.Deleting, "It is being deleted: %s", orDash(v.DeleteReason))
 	say(v.PartitionsWanted > v.Topic.Partitions, "It wants %d partitions", v.PartitionsWanted)
 	for _, u := range v.Unconfirmed {

@@ -29,7 +29,8 @@ type statusView struct {
 	Problems                  []string `json:"problems"`
 	SessionState              string   `json:"session_state"` // of the daemon that answers, with etcd
 	// Lease is that of the daemon that answers; null: it holds none.
-	Lease *leaseView `json:"lease"`
+	Lease  *leaseView  `json:"lease"`
+	Freeze *freezeView `json:"freeze"` // null: automation does its work
 	// Counters are what the daemon has counted since it started.
 	Counters map[string]int64 `json:"counters"`
 }
@@ -48,6 +49,30 @@ func leaseViewOf(l *pb.DaemonLease) *leaseView {
 	return &leaseView{TTLMS: l.GetTtlMs(), MarginMS: l.GetMarginMs(), UsualMarginMS: l.GetUsualMarginMs()}
 }
 
+// freezeView says that automation stands still.
+type freezeView struct {
+	Reason string `json:"reason"`
+	Since  string `json:"since"`
+}
+
+func freezeOf(f *pb.Freeze) *freezeView {
+	if f == nil {
+		return nil
+	}
+	return &freezeView{Reason: f.GetReason(), Since: timeOf(f.GetSinceMs())}
+}
+
+func (v *freezeView) String() string {
+	text := "automation stands still"
+	if v.Since != "" {
+		text += " since " + v.Since
+	}
+	if v.Reason != "" {
+		text += ": " + v.Reason
+	}
+	return text
+}
+
 func statusOf(r *pb.DescribeControllerResponse) *statusView {
 	return &statusView{
 		ID: r.GetId(), Role: r.GetRole(), Version: r.GetVersion(), ClusterUUID: r.GetClusterUuid(),
@@ -57,6 +82,7 @@ func statusOf(r *pb.DescribeControllerResponse) *statusView {
 		UnknownPartitions: r.GetUnknownPartitions(), Problems: append([]string{}, r.GetProblems()...),
 		UnreachableBrokers: list(r.GetUnreachableBrokers()), SessionState: r.GetSessionState(),
 		Lease:    leaseViewOf(r.GetLease()),
+		Freeze:   freezeOf(r.GetFreeze()),
 		Counters: maps.Clone(r.GetCounters()),
 	}
 }
@@ -76,6 +102,9 @@ func (v *statusView) table() table {
 			v.Partitions, v.OfflinePartitions, v.UnderReplicatedPartitions, v.UnknownPartitions)},
 		{"Answered by:", fmt.Sprintf("%s (%s), version %s, revision %d", v.ID, v.Role, v.Version, v.Revision)},
 	}}
+	if v.Freeze != nil {
+		t.rows = append(t.rows, []string{"Frozen:", v.Freeze.String()})
+	}
 	switch {
 	case len(v.Problems) > 0:
 	case v.Role != "active" && v.ControllerID != "":

@@ -52,7 +52,7 @@ func newRows(s *seats) *rows {
 	r.deleteTopics()
 	r.electLeaders()
 	r.pages()
-	for _, name := range []string{"ListBrokers", "DescribeController", "ListControllers"} {
+	for _, name := range []string{"ListBrokers", "DescribeController", "ListControllers", "DescribeSettings"} {
 		r.of[name] = map[string][]row{} // their requests are empty
 	}
 	return r
@@ -448,6 +448,43 @@ func (r *rows) pages() {
 	watch("topics", "huge", string(cluster.InvalidTopicException), func(q *pb.WatchMetadataRequest) { q.Topics = []string{huge} })
 	watch("topics", "duplicate", invalid, func(q *pb.WatchMetadataRequest) { q.Topics = []string{"a", "a"} })
 	watch("topics", "unknown", ok, func(q *pb.WatchMetadataRequest) { q.Topics = []string{"later"} })
+
+	invalidConfig := string(cluster.InvalidConfig)
+	settings := func(path, what, want string, change func(*pb.AlterSettingsRequest), decided bool) {
+		add(r, "AlterSettings", path, what, &pb.AlterSettingsRequest{Set: map[string]string{"x": "y"}, ValidateOnly: true}, change, want, decided)
+	}
+	settings("set", "missing", invalid, func(q *pb.AlterSettingsRequest) { q.Set = nil }, false)
+	settings("set", "no name", invalidConfig, func(q *pb.AlterSettingsRequest) { q.Set[""] = "x" }, true)
+	settings("set", "huge", invalidConfig, func(q *pb.AlterSettingsRequest) { q.Set["x"] = strings.Repeat("x", 64<<10) }, true)
+	settings("set", "of a topic", invalidConfig, func(q *pb.AlterSettingsRequest) { q.Set[cluster.DeleteProtection] = "true" }, true)
+	settings("set", "no bool", invalidConfig, func(q *pb.AlterSettingsRequest) { q.Set[cluster.UncleanElection] = "1" }, true)
+	settings("set", "number out of range", invalidConfig, func(q *pb.AlterSettingsRequest) { q.Set[cluster.ImbalancePercentage] = "101" }, true)
+	settings("unset", "set too", invalidConfig, func(q *pb.AlterSettingsRequest) { q.Unset = []string{"x"} }, true)
+	settings("unset", "unknown", ok, func(q *pb.AlterSettingsRequest) { q.Unset = []string{"y", "", huge} }, true)
+	settings("freeze", "alone", ok, func(q *pb.AlterSettingsRequest) { q.Set, q.Freeze = nil, new(bool) }, true)
+	settings("validate_only", "set", ok, func(q *pb.AlterSettingsRequest) {}, true)
+	settings("reason", "huge", invalid, func(q *pb.AlterSettingsRequest) { q.Reason = huge }, false)
+
+	alterTopic := func(path, what, want string, change func(*pb.AlterTopicsRequest), decided bool) {
+		valid := &pb.AlterTopicsRequest{Topics: []string{"orders"}, Set: map[string]string{"x": "y"}, ValidateOnly: true}
+		add(r, "AlterTopics", path, what, valid, change, want, decided)
+	}
+	alterTopic("topics", "missing", invalid, func(q *pb.AlterTopicsRequest) { q.Topics = nil }, false)
+	alterTopic("topics", "duplicate", invalid, func(q *pb.AlterTopicsRequest) { q.Topics = []string{"orders", "orders"} }, false)
+	alterTopic("topics", "unknown", string(cluster.UnknownTopicOrPartition), func(q *pb.AlterTopicsRequest) { q.Topics = []string{huge} }, true)
+	alterTopic("topics", "1,001 of them", invalid, func(q *pb.AlterTopicsRequest) {
+		for i := range 1001 {
+			q.Topics = append(q.Topics, fmt.Sprint(i))
+		}
+	}, false)
+	alterTopic("set", "missing", invalid, func(q *pb.AlterTopicsRequest) { q.Set = nil }, false)
+	alterTopic("set", "no name", invalidConfig, func(q *pb.AlterTopicsRequest) { q.Set[""] = "x" }, true)
+	alterTopic("set", "huge", invalidConfig, func(q *pb.AlterTopicsRequest) { q.Set["x"] = strings.Repeat("x", 64<<10) }, true)
+	alterTopic("set", "of the cluster", invalidConfig, func(q *pb.AlterTopicsRequest) { q.Set[cluster.MaxMoves] = "1" }, true)
+	alterTopic("set", "no bool", invalidConfig, func(q *pb.AlterTopicsRequest) { q.Set[cluster.UncleanElection] = "yes" }, true)
+	alterTopic("unset", "set too", invalidConfig, func(q *pb.AlterTopicsRequest) { q.Unset = []string{"x"} }, true)
+	alterTopic("validate_only", "set", ok, func(q *pb.AlterTopicsRequest) {}, true)
+	alterTopic("reason", "huge", invalid, func(q *pb.AlterTopicsRequest) { q.Reason = huge }, false)
 
 	transfer := func(path, what string, change func(*pb.TransferControllerRequest), decided bool) {
 		add(r, "TransferController", path, what, &pb.TransferControllerRequest{Successor: "nobody"}, change, invalid, decided)

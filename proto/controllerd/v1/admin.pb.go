@@ -955,6 +955,565 @@ func (x *ElectionResult) GetPreviousLeader() int32 {
 	return 0
 }
 
+type AlterTopicsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 1,000.
+	Topics []string `protobuf:"bytes,1,rep,name=topics,proto3" json:"topics,omitempty"`
+	// Values by name; and names whose value is taken back.
+	Set   map[string]string `protobuf:"bytes,2,rep,name=set,proto3" json:"set,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Unset []string          `protobuf:"bytes,3,rep,name=unset,proto3" json:"unset,omitempty"`
+	// Nothing is changed: the results say what would be.
+	ValidateOnly  bool   `protobuf:"varint,4,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AlterTopicsRequest) Reset() {
+	*x = AlterTopicsRequest{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AlterTopicsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AlterTopicsRequest) ProtoMessage() {}
+
+func (x *AlterTopicsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AlterTopicsRequest.ProtoReflect.Descriptor instead.
+func (*AlterTopicsRequest) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *AlterTopicsRequest) GetTopics() []string {
+	if x != nil {
+		return x.Topics
+	}
+	return nil
+}
+
+func (x *AlterTopicsRequest) GetSet() map[string]string {
+	if x != nil {
+		return x.Set
+	}
+	return nil
+}
+
+func (x *AlterTopicsRequest) GetUnset() []string {
+	if x != nil {
+		return x.Unset
+	}
+	return nil
+}
+
+func (x *AlterTopicsRequest) GetValidateOnly() bool {
+	if x != nil {
+		return x.ValidateOnly
+	}
+	return false
+}
+
+func (x *AlterTopicsRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type AlterTopicsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of the request.
+	Results []*AlterTopicResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	// The revision at which the results held.
+	Revision      int64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AlterTopicsResponse) Reset() {
+	*x = AlterTopicsResponse{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AlterTopicsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AlterTopicsResponse) ProtoMessage() {}
+
+func (x *AlterTopicsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AlterTopicsResponse.ProtoReflect.Descriptor instead.
+func (*AlterTopicsResponse) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *AlterTopicsResponse) GetResults() []*AlterTopicResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+func (x *AlterTopicsResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+type AlterTopicResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// Empty: changed, or so already. Otherwise Kafka's error name.
+	Error   string `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	// What the topic sets now.
+	Config        map[string]string `protobuf:"bytes,4,rep,name=config,proto3" json:"config,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AlterTopicResult) Reset() {
+	*x = AlterTopicResult{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AlterTopicResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AlterTopicResult) ProtoMessage() {}
+
+func (x *AlterTopicResult) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AlterTopicResult.ProtoReflect.Descriptor instead.
+func (*AlterTopicResult) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *AlterTopicResult) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *AlterTopicResult) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *AlterTopicResult) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *AlterTopicResult) GetConfig() map[string]string {
+	if x != nil {
+		return x.Config
+	}
+	return nil
+}
+
+type DescribeSettingsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DescribeSettingsRequest) Reset() {
+	*x = DescribeSettingsRequest{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DescribeSettingsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DescribeSettingsRequest) ProtoMessage() {}
+
+func (x *DescribeSettingsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DescribeSettingsRequest.ProtoReflect.Descriptor instead.
+func (*DescribeSettingsRequest) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{16}
+}
+
+type DescribeSettingsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// All that the controller knows and all that are set, in order of name.
+	Settings []*SettingValue `protobuf:"bytes,1,rep,name=settings,proto3" json:"settings,omitempty"`
+	// Set: automation stands still.
+	Freeze *Freeze `protobuf:"bytes,2,opt,name=freeze,proto3" json:"freeze,omitempty"`
+	// Why they were changed last, and when: Unix milliseconds, for people only.
+	Reason    string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	ChangedMs int64  `protobuf:"varint,4,opt,name=changed_ms,json=changedMs,proto3" json:"changed_ms,omitempty"`
+	Revision  int64  `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Not empty: why they cannot be read. Everything has its default, and
+	// automation stands still.
+	Problem       string `protobuf:"bytes,6,opt,name=problem,proto3" json:"problem,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DescribeSettingsResponse) Reset() {
+	*x = DescribeSettingsResponse{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DescribeSettingsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DescribeSettingsResponse) ProtoMessage() {}
+
+func (x *DescribeSettingsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DescribeSettingsResponse.ProtoReflect.Descriptor instead.
+func (*DescribeSettingsResponse) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *DescribeSettingsResponse) GetSettings() []*SettingValue {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+func (x *DescribeSettingsResponse) GetFreeze() *Freeze {
+	if x != nil {
+		return x.Freeze
+	}
+	return nil
+}
+
+func (x *DescribeSettingsResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *DescribeSettingsResponse) GetChangedMs() int64 {
+	if x != nil {
+		return x.ChangedMs
+	}
+	return 0
+}
+
+func (x *DescribeSettingsResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *DescribeSettingsResponse) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+type SettingValue struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// What holds.
+	Value string `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	// Somebody has set it.
+	Set bool `protobuf:"varint,3,opt,name=set,proto3" json:"set,omitempty"`
+	// Of a setting that the controller does not know, which is the brokers'
+	// business, both are empty.
+	Default string `protobuf:"bytes,4,opt,name=default,proto3" json:"default,omitempty"`
+	Doc     string `protobuf:"bytes,5,opt,name=doc,proto3" json:"doc,omitempty"`
+	// Topics may have a value of their own, which wins.
+	Topic bool `protobuf:"varint,6,opt,name=topic,proto3" json:"topic,omitempty"`
+	// Only topics have it.
+	TopicOnly     bool `protobuf:"varint,7,opt,name=topic_only,json=topicOnly,proto3" json:"topic_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SettingValue) Reset() {
+	*x = SettingValue{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SettingValue) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SettingValue) ProtoMessage() {}
+
+func (x *SettingValue) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SettingValue.ProtoReflect.Descriptor instead.
+func (*SettingValue) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *SettingValue) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SettingValue) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
+func (x *SettingValue) GetSet() bool {
+	if x != nil {
+		return x.Set
+	}
+	return false
+}
+
+func (x *SettingValue) GetDefault() string {
+	if x != nil {
+		return x.Default
+	}
+	return ""
+}
+
+func (x *SettingValue) GetDoc() string {
+	if x != nil {
+		return x.Doc
+	}
+	return ""
+}
+
+func (x *SettingValue) GetTopic() bool {
+	if x != nil {
+		return x.Topic
+	}
+	return false
+}
+
+func (x *SettingValue) GetTopicOnly() bool {
+	if x != nil {
+		return x.TopicOnly
+	}
+	return false
+}
+
+type AlterSettingsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Values by name; and names whose value is taken back.
+	Set   map[string]string `protobuf:"bytes,1,rep,name=set,proto3" json:"set,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Unset []string          `protobuf:"bytes,2,rep,name=unset,proto3" json:"unset,omitempty"`
+	// Whether automation is to stand still; not set: as it is.
+	Freeze *bool `protobuf:"varint,3,opt,name=freeze,proto3,oneof" json:"freeze,omitempty"`
+	// Nothing is changed.
+	ValidateOnly  bool   `protobuf:"varint,4,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AlterSettingsRequest) Reset() {
+	*x = AlterSettingsRequest{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AlterSettingsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AlterSettingsRequest) ProtoMessage() {}
+
+func (x *AlterSettingsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AlterSettingsRequest.ProtoReflect.Descriptor instead.
+func (*AlterSettingsRequest) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *AlterSettingsRequest) GetSet() map[string]string {
+	if x != nil {
+		return x.Set
+	}
+	return nil
+}
+
+func (x *AlterSettingsRequest) GetUnset() []string {
+	if x != nil {
+		return x.Unset
+	}
+	return nil
+}
+
+func (x *AlterSettingsRequest) GetFreeze() bool {
+	if x != nil && x.Freeze != nil {
+		return *x.Freeze
+	}
+	return false
+}
+
+func (x *AlterSettingsRequest) GetValidateOnly() bool {
+	if x != nil {
+		return x.ValidateOnly
+	}
+	return false
+}
+
+func (x *AlterSettingsRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type AlterSettingsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// False: all was so already.
+	Changed bool `protobuf:"varint,1,opt,name=changed,proto3" json:"changed,omitempty"`
+	// The revision at which it held.
+	Revision      int64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AlterSettingsResponse) Reset() {
+	*x = AlterSettingsResponse{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AlterSettingsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AlterSettingsResponse) ProtoMessage() {}
+
+func (x *AlterSettingsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AlterSettingsResponse.ProtoReflect.Descriptor instead.
+func (*AlterSettingsResponse) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *AlterSettingsResponse) GetChanged() bool {
+	if x != nil {
+		return x.Changed
+	}
+	return false
+}
+
+func (x *AlterSettingsResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 type ListTopicsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 10,000; 0 means 1,000.
@@ -966,7 +1525,7 @@ type ListTopicsRequest struct {
 
 func (x *ListTopicsRequest) Reset() {
 	*x = ListTopicsRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[13]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -978,7 +1537,7 @@ func (x *ListTopicsRequest) String() string {
 func (*ListTopicsRequest) ProtoMessage() {}
 
 func (x *ListTopicsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[13]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -991,7 +1550,7 @@ func (x *ListTopicsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTopicsRequest.ProtoReflect.Descriptor instead.
 func (*ListTopicsRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListTopicsRequest) GetPageSize() int32 {
@@ -1019,7 +1578,7 @@ type ListTopicsResponse struct {
 
 func (x *ListTopicsResponse) Reset() {
 	*x = ListTopicsResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[14]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1031,7 +1590,7 @@ func (x *ListTopicsResponse) String() string {
 func (*ListTopicsResponse) ProtoMessage() {}
 
 func (x *ListTopicsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[14]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1044,7 +1603,7 @@ func (x *ListTopicsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTopicsResponse.ProtoReflect.Descriptor instead.
 func (*ListTopicsResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListTopicsResponse) GetTopics() []*TopicSummary {
@@ -1085,7 +1644,7 @@ type TopicSummary struct {
 
 func (x *TopicSummary) Reset() {
 	*x = TopicSummary{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[15]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1097,7 +1656,7 @@ func (x *TopicSummary) String() string {
 func (*TopicSummary) ProtoMessage() {}
 
 func (x *TopicSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[15]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1110,7 +1669,7 @@ func (x *TopicSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicSummary.ProtoReflect.Descriptor instead.
 func (*TopicSummary) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TopicSummary) GetName() string {
@@ -1182,7 +1741,7 @@ type DescribeTopicRequest struct {
 
 func (x *DescribeTopicRequest) Reset() {
 	*x = DescribeTopicRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[16]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1194,7 +1753,7 @@ func (x *DescribeTopicRequest) String() string {
 func (*DescribeTopicRequest) ProtoMessage() {}
 
 func (x *DescribeTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[16]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1207,7 +1766,7 @@ func (x *DescribeTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTopicRequest.ProtoReflect.Descriptor instead.
 func (*DescribeTopicRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DescribeTopicRequest) GetName() string {
@@ -1254,14 +1813,16 @@ type DescribeTopicResponse struct {
 	CreatedMs    int64  `protobuf:"varint,11,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
 	CreateReason string `protobuf:"bytes,12,opt,name=create_reason,json=createReason,proto3" json:"create_reason,omitempty"`
 	// Why it is being deleted.
-	DeleteReason  string `protobuf:"bytes,13,opt,name=delete_reason,json=deleteReason,proto3" json:"delete_reason,omitempty"`
+	DeleteReason string `protobuf:"bytes,13,opt,name=delete_reason,json=deleteReason,proto3" json:"delete_reason,omitempty"`
+	// Why its settings were changed last.
+	ConfigReason  string `protobuf:"bytes,14,opt,name=config_reason,json=configReason,proto3" json:"config_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DescribeTopicResponse) Reset() {
 	*x = DescribeTopicResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[17]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1273,7 +1834,7 @@ func (x *DescribeTopicResponse) String() string {
 func (*DescribeTopicResponse) ProtoMessage() {}
 
 func (x *DescribeTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[17]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1286,7 +1847,7 @@ func (x *DescribeTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTopicResponse.ProtoReflect.Descriptor instead.
 func (*DescribeTopicResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DescribeTopicResponse) GetTopic() *TopicSummary {
@@ -1380,6 +1941,13 @@ func (x *DescribeTopicResponse) GetDeleteReason() string {
 	return ""
 }
 
+func (x *DescribeTopicResponse) GetConfigReason() string {
+	if x != nil {
+		return x.ConfigReason
+	}
+	return ""
+}
+
 type UnconfirmedReplicas struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	BrokerId      int32                  `protobuf:"varint,1,opt,name=broker_id,json=brokerId,proto3" json:"broker_id,omitempty"`
@@ -1390,7 +1958,7 @@ type UnconfirmedReplicas struct {
 
 func (x *UnconfirmedReplicas) Reset() {
 	*x = UnconfirmedReplicas{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[18]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1402,7 +1970,7 @@ func (x *UnconfirmedReplicas) String() string {
 func (*UnconfirmedReplicas) ProtoMessage() {}
 
 func (x *UnconfirmedReplicas) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[18]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1415,7 +1983,7 @@ func (x *UnconfirmedReplicas) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnconfirmedReplicas.ProtoReflect.Descriptor instead.
 func (*UnconfirmedReplicas) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *UnconfirmedReplicas) GetBrokerId() int32 {
@@ -1445,7 +2013,7 @@ type ListTombstonesRequest struct {
 
 func (x *ListTombstonesRequest) Reset() {
 	*x = ListTombstonesRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[19]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1457,7 +2025,7 @@ func (x *ListTombstonesRequest) String() string {
 func (*ListTombstonesRequest) ProtoMessage() {}
 
 func (x *ListTombstonesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[19]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1470,7 +2038,7 @@ func (x *ListTombstonesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTombstonesRequest.ProtoReflect.Descriptor instead.
 func (*ListTombstonesRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListTombstonesRequest) GetPageSize() int32 {
@@ -1506,7 +2074,7 @@ type ListTombstonesResponse struct {
 
 func (x *ListTombstonesResponse) Reset() {
 	*x = ListTombstonesResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[20]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1518,7 +2086,7 @@ func (x *ListTombstonesResponse) String() string {
 func (*ListTombstonesResponse) ProtoMessage() {}
 
 func (x *ListTombstonesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[20]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1531,7 +2099,7 @@ func (x *ListTombstonesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTombstonesResponse.ProtoReflect.Descriptor instead.
 func (*ListTombstonesResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListTombstonesResponse) GetTombstones() []*TombstoneSummary {
@@ -1573,7 +2141,7 @@ type TombstoneSummary struct {
 
 func (x *TombstoneSummary) Reset() {
 	*x = TombstoneSummary{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[21]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1585,7 +2153,7 @@ func (x *TombstoneSummary) String() string {
 func (*TombstoneSummary) ProtoMessage() {}
 
 func (x *TombstoneSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[21]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1598,7 +2166,7 @@ func (x *TombstoneSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TombstoneSummary.ProtoReflect.Descriptor instead.
 func (*TombstoneSummary) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *TombstoneSummary) GetTopicId() []byte {
@@ -1660,7 +2228,7 @@ type OfflineReplicas struct {
 
 func (x *OfflineReplicas) Reset() {
 	*x = OfflineReplicas{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[22]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1672,7 +2240,7 @@ func (x *OfflineReplicas) String() string {
 func (*OfflineReplicas) ProtoMessage() {}
 
 func (x *OfflineReplicas) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[22]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1685,7 +2253,7 @@ func (x *OfflineReplicas) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfflineReplicas.ProtoReflect.Descriptor instead.
 func (*OfflineReplicas) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *OfflineReplicas) GetPartition() int32 {
@@ -1710,7 +2278,7 @@ type ListBrokersRequest struct {
 
 func (x *ListBrokersRequest) Reset() {
 	*x = ListBrokersRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[23]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1722,7 +2290,7 @@ func (x *ListBrokersRequest) String() string {
 func (*ListBrokersRequest) ProtoMessage() {}
 
 func (x *ListBrokersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[23]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1735,7 +2303,7 @@ func (x *ListBrokersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBrokersRequest.ProtoReflect.Descriptor instead.
 func (*ListBrokersRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 type ListBrokersResponse struct {
@@ -1750,7 +2318,7 @@ type ListBrokersResponse struct {
 
 func (x *ListBrokersResponse) Reset() {
 	*x = ListBrokersResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[24]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1762,7 +2330,7 @@ func (x *ListBrokersResponse) String() string {
 func (*ListBrokersResponse) ProtoMessage() {}
 
 func (x *ListBrokersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[24]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1775,7 +2343,7 @@ func (x *ListBrokersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBrokersResponse.ProtoReflect.Descriptor instead.
 func (*ListBrokersResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListBrokersResponse) GetBrokers() []*BrokerSummary {
@@ -1841,7 +2409,7 @@ type BrokerSummary struct {
 
 func (x *BrokerSummary) Reset() {
 	*x = BrokerSummary{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[25]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1853,7 +2421,7 @@ func (x *BrokerSummary) String() string {
 func (*BrokerSummary) ProtoMessage() {}
 
 func (x *BrokerSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[25]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1866,7 +2434,7 @@ func (x *BrokerSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrokerSummary.ProtoReflect.Descriptor instead.
 func (*BrokerSummary) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *BrokerSummary) GetId() int32 {
@@ -2010,7 +2578,7 @@ type DescribeControllerRequest struct {
 
 func (x *DescribeControllerRequest) Reset() {
 	*x = DescribeControllerRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[26]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2022,7 +2590,7 @@ func (x *DescribeControllerRequest) String() string {
 func (*DescribeControllerRequest) ProtoMessage() {}
 
 func (x *DescribeControllerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[26]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2035,7 +2603,7 @@ func (x *DescribeControllerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeControllerRequest.ProtoReflect.Descriptor instead.
 func (*DescribeControllerRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 type DescribeControllerResponse struct {
@@ -2070,14 +2638,17 @@ type DescribeControllerResponse struct {
 	Nonce string `protobuf:"bytes,20,opt,name=nonce,proto3" json:"nonce,omitempty"`
 	// How far its session with etcd is: no_lease, granting, standby, claiming,
 	// active, stopping, releasing or done.
-	SessionState  string `protobuf:"bytes,21,opt,name=session_state,json=sessionState,proto3" json:"session_state,omitempty"`
+	SessionState string `protobuf:"bytes,21,opt,name=session_state,json=sessionState,proto3" json:"session_state,omitempty"`
+	// Set: automation stands still, because somebody has said so or because the
+	// settings cannot be read.
+	Freeze        *Freeze `protobuf:"bytes,22,opt,name=freeze,proto3" json:"freeze,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DescribeControllerResponse) Reset() {
 	*x = DescribeControllerResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[27]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2089,7 +2660,7 @@ func (x *DescribeControllerResponse) String() string {
 func (*DescribeControllerResponse) ProtoMessage() {}
 
 func (x *DescribeControllerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[27]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2102,7 +2673,7 @@ func (x *DescribeControllerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeControllerResponse.ProtoReflect.Descriptor instead.
 func (*DescribeControllerResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DescribeControllerResponse) GetId() string {
@@ -2252,6 +2823,13 @@ func (x *DescribeControllerResponse) GetSessionState() string {
 	return ""
 }
 
+func (x *DescribeControllerResponse) GetFreeze() *Freeze {
+	if x != nil {
+		return x.Freeze
+	}
+	return nil
+}
+
 // The lease of a daemon: the seat and its place among the candidates hang on
 // it.
 type DaemonLease struct {
@@ -2268,7 +2846,7 @@ type DaemonLease struct {
 
 func (x *DaemonLease) Reset() {
 	*x = DaemonLease{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[28]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2280,7 +2858,7 @@ func (x *DaemonLease) String() string {
 func (*DaemonLease) ProtoMessage() {}
 
 func (x *DaemonLease) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[28]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2293,7 +2871,7 @@ func (x *DaemonLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DaemonLease.ProtoReflect.Descriptor instead.
 func (*DaemonLease) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DaemonLease) GetTtlMs() int64 {
@@ -2325,7 +2903,7 @@ type ListControllersRequest struct {
 
 func (x *ListControllersRequest) Reset() {
 	*x = ListControllersRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[29]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2337,7 +2915,7 @@ func (x *ListControllersRequest) String() string {
 func (*ListControllersRequest) ProtoMessage() {}
 
 func (x *ListControllersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[29]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2350,7 +2928,7 @@ func (x *ListControllersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListControllersRequest.ProtoReflect.Descriptor instead.
 func (*ListControllersRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 type ListControllersResponse struct {
@@ -2363,7 +2941,7 @@ type ListControllersResponse struct {
 
 func (x *ListControllersResponse) Reset() {
 	*x = ListControllersResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[30]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2375,7 +2953,7 @@ func (x *ListControllersResponse) String() string {
 func (*ListControllersResponse) ProtoMessage() {}
 
 func (x *ListControllersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[30]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2388,7 +2966,7 @@ func (x *ListControllersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListControllersResponse.ProtoReflect.Descriptor instead.
 func (*ListControllersResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListControllersResponse) GetControllers() []*ControllerSummary {
@@ -2419,7 +2997,7 @@ type ControllerSummary struct {
 
 func (x *ControllerSummary) Reset() {
 	*x = ControllerSummary{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[31]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2431,7 +3009,7 @@ func (x *ControllerSummary) String() string {
 func (*ControllerSummary) ProtoMessage() {}
 
 func (x *ControllerSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[31]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2444,7 +3022,7 @@ func (x *ControllerSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControllerSummary.ProtoReflect.Descriptor instead.
 func (*ControllerSummary) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ControllerSummary) GetId() string {
@@ -2499,7 +3077,7 @@ type ListTermsRequest struct {
 
 func (x *ListTermsRequest) Reset() {
 	*x = ListTermsRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[32]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2511,7 +3089,7 @@ func (x *ListTermsRequest) String() string {
 func (*ListTermsRequest) ProtoMessage() {}
 
 func (x *ListTermsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[32]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2524,7 +3102,7 @@ func (x *ListTermsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTermsRequest.ProtoReflect.Descriptor instead.
 func (*ListTermsRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListTermsRequest) GetLimit() int32 {
@@ -2545,7 +3123,7 @@ type ListTermsResponse struct {
 
 func (x *ListTermsResponse) Reset() {
 	*x = ListTermsResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[33]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2557,7 +3135,7 @@ func (x *ListTermsResponse) String() string {
 func (*ListTermsResponse) ProtoMessage() {}
 
 func (x *ListTermsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[33]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2570,7 +3148,7 @@ func (x *ListTermsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTermsResponse.ProtoReflect.Descriptor instead.
 func (*ListTermsResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListTermsResponse) GetTerms() []*TermRecord {
@@ -2599,7 +3177,7 @@ type ResignControllerRequest struct {
 
 func (x *ResignControllerRequest) Reset() {
 	*x = ResignControllerRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[34]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2611,7 +3189,7 @@ func (x *ResignControllerRequest) String() string {
 func (*ResignControllerRequest) ProtoMessage() {}
 
 func (x *ResignControllerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[34]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2624,7 +3202,7 @@ func (x *ResignControllerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResignControllerRequest.ProtoReflect.Descriptor instead.
 func (*ResignControllerRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ResignControllerRequest) GetReason() string {
@@ -2651,7 +3229,7 @@ type ResignControllerResponse struct {
 
 func (x *ResignControllerResponse) Reset() {
 	*x = ResignControllerResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[35]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2663,7 +3241,7 @@ func (x *ResignControllerResponse) String() string {
 func (*ResignControllerResponse) ProtoMessage() {}
 
 func (x *ResignControllerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[35]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2676,7 +3254,7 @@ func (x *ResignControllerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResignControllerResponse.ProtoReflect.Descriptor instead.
 func (*ResignControllerResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ResignControllerResponse) GetEpoch() int64 {
@@ -2699,7 +3277,7 @@ type TransferControllerRequest struct {
 
 func (x *TransferControllerRequest) Reset() {
 	*x = TransferControllerRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[36]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2711,7 +3289,7 @@ func (x *TransferControllerRequest) String() string {
 func (*TransferControllerRequest) ProtoMessage() {}
 
 func (x *TransferControllerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[36]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2724,7 +3302,7 @@ func (x *TransferControllerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferControllerRequest.ProtoReflect.Descriptor instead.
 func (*TransferControllerRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *TransferControllerRequest) GetSuccessor() string {
@@ -2758,7 +3336,7 @@ type TransferControllerResponse struct {
 
 func (x *TransferControllerResponse) Reset() {
 	*x = TransferControllerResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[37]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2770,7 +3348,7 @@ func (x *TransferControllerResponse) String() string {
 func (*TransferControllerResponse) ProtoMessage() {}
 
 func (x *TransferControllerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[37]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2783,7 +3361,7 @@ func (x *TransferControllerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferControllerResponse.ProtoReflect.Descriptor instead.
 func (*TransferControllerResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *TransferControllerResponse) GetEpoch() int64 {
@@ -2870,7 +3448,58 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12\x16\n" +
 	"\x06leader\x18\x05 \x01(\x05R\x06leader\x12'\n" +
-	"\x0fprevious_leader\x18\x06 \x01(\x05R\x0epreviousLeader\"O\n" +
+	"\x0fprevious_leader\x18\x06 \x01(\x05R\x0epreviousLeader\"\xf6\x01\n" +
+	"\x12AlterTopicsRequest\x12\x16\n" +
+	"\x06topics\x18\x01 \x03(\tR\x06topics\x12=\n" +
+	"\x03set\x18\x02 \x03(\v2+.controllerd.v1.AlterTopicsRequest.SetEntryR\x03set\x12\x14\n" +
+	"\x05unset\x18\x03 \x03(\tR\x05unset\x12#\n" +
+	"\rvalidate_only\x18\x04 \x01(\bR\fvalidateOnly\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x1a6\n" +
+	"\bSetEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"m\n" +
+	"\x13AlterTopicsResponse\x12:\n" +
+	"\aresults\x18\x01 \x03(\v2 .controllerd.v1.AlterTopicResultR\aresults\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\"\xd9\x01\n" +
+	"\x10AlterTopicResult\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12D\n" +
+	"\x06config\x18\x04 \x03(\v2,.controllerd.v1.AlterTopicResult.ConfigEntryR\x06config\x1a9\n" +
+	"\vConfigEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x19\n" +
+	"\x17DescribeSettingsRequest\"\xf1\x01\n" +
+	"\x18DescribeSettingsResponse\x128\n" +
+	"\bsettings\x18\x01 \x03(\v2\x1c.controllerd.v1.SettingValueR\bsettings\x12.\n" +
+	"\x06freeze\x18\x02 \x01(\v2\x16.controllerd.v1.FreezeR\x06freeze\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1d\n" +
+	"\n" +
+	"changed_ms\x18\x04 \x01(\x03R\tchangedMs\x12\x1a\n" +
+	"\brevision\x18\x05 \x01(\x03R\brevision\x12\x18\n" +
+	"\aproblem\x18\x06 \x01(\tR\aproblem\"\xab\x01\n" +
+	"\fSettingValue\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\x12\x10\n" +
+	"\x03set\x18\x03 \x01(\bR\x03set\x12\x18\n" +
+	"\adefault\x18\x04 \x01(\tR\adefault\x12\x10\n" +
+	"\x03doc\x18\x05 \x01(\tR\x03doc\x12\x14\n" +
+	"\x05topic\x18\x06 \x01(\bR\x05topic\x12\x1d\n" +
+	"\n" +
+	"topic_only\x18\a \x01(\bR\ttopicOnly\"\x8a\x02\n" +
+	"\x14AlterSettingsRequest\x12?\n" +
+	"\x03set\x18\x01 \x03(\v2-.controllerd.v1.AlterSettingsRequest.SetEntryR\x03set\x12\x14\n" +
+	"\x05unset\x18\x02 \x03(\tR\x05unset\x12\x1b\n" +
+	"\x06freeze\x18\x03 \x01(\bH\x00R\x06freeze\x88\x01\x01\x12#\n" +
+	"\rvalidate_only\x18\x04 \x01(\bR\fvalidateOnly\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x1a6\n" +
+	"\bSetEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\t\n" +
+	"\a_freeze\"M\n" +
+	"\x15AlterSettingsResponse\x12\x18\n" +
+	"\achanged\x18\x01 \x01(\bR\achanged\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\"O\n" +
 	"\x11ListTopicsRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
@@ -2893,7 +3522,7 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\x14DescribeTopicRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x0efrom_partition\x18\x02 \x01(\x05R\rfromPartition\x12\x1b\n" +
-	"\tpage_size\x18\x03 \x01(\x05R\bpageSize\"\xa8\x05\n" +
+	"\tpage_size\x18\x03 \x01(\x05R\bpageSize\"\xcd\x05\n" +
 	"\x15DescribeTopicResponse\x122\n" +
 	"\x05topic\x18\x01 \x01(\v2\x1c.controllerd.v1.TopicSummaryR\x05topic\x12?\n" +
 	"\n" +
@@ -2912,7 +3541,8 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"created_ms\x18\v \x01(\x03R\tcreatedMs\x12#\n" +
 	"\rcreate_reason\x18\f \x01(\tR\fcreateReason\x12#\n" +
-	"\rdelete_reason\x18\r \x01(\tR\fdeleteReason\x1a9\n" +
+	"\rdelete_reason\x18\r \x01(\tR\fdeleteReason\x12#\n" +
+	"\rconfig_reason\x18\x0e \x01(\tR\fconfigReason\x1a9\n" +
 	"\vConfigEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"N\n" +
@@ -2976,7 +3606,7 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\x11_offline_replicasB\x11\n" +
 	"\x0f_stray_replicasB\x0e\n" +
 	"\f_unconfirmed\"\x1b\n" +
-	"\x19DescribeControllerRequest\"\xdc\x06\n" +
+	"\x19DescribeControllerRequest\"\x8c\a\n" +
 	"\x1aDescribeControllerResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x18\n" +
@@ -3001,7 +3631,8 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\awall_ms\x18\x12 \x01(\x03R\x06wallMs\x121\n" +
 	"\x05lease\x18\x13 \x01(\v2\x1b.controllerd.v1.DaemonLeaseR\x05lease\x12\x14\n" +
 	"\x05nonce\x18\x14 \x01(\tR\x05nonce\x12#\n" +
-	"\rsession_state\x18\x15 \x01(\tR\fsessionState\x1a;\n" +
+	"\rsession_state\x18\x15 \x01(\tR\fsessionState\x12.\n" +
+	"\x06freeze\x18\x16 \x01(\v2\x16.controllerd.v1.FreezeR\x06freeze\x1a;\n" +
 	"\rCountersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"i\n" +
@@ -3041,11 +3672,14 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\x19ELECTION_TYPE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17ELECTION_TYPE_PREFERRED\x10\x01\x12\x19\n" +
 	"\x15ELECTION_TYPE_UNCLEAN\x10\x02\x12\x1c\n" +
-	"\x18ELECTION_TYPE_DESIGNATED\x10\x032\x82\t\n" +
+	"\x18ELECTION_TYPE_DESIGNATED\x10\x032\x9f\v\n" +
 	"\fAdminService\x12Y\n" +
 	"\fCreateTopics\x12#.controllerd.v1.CreateTopicsRequest\x1a$.controllerd.v1.CreateTopicsResponse\x12Y\n" +
 	"\fDeleteTopics\x12#.controllerd.v1.DeleteTopicsRequest\x1a$.controllerd.v1.DeleteTopicsResponse\x12Y\n" +
-	"\fElectLeaders\x12#.controllerd.v1.ElectLeadersRequest\x1a$.controllerd.v1.ElectLeadersResponse\x12S\n" +
+	"\fElectLeaders\x12#.controllerd.v1.ElectLeadersRequest\x1a$.controllerd.v1.ElectLeadersResponse\x12V\n" +
+	"\vAlterTopics\x12\".controllerd.v1.AlterTopicsRequest\x1a#.controllerd.v1.AlterTopicsResponse\x12e\n" +
+	"\x10DescribeSettings\x12'.controllerd.v1.DescribeSettingsRequest\x1a(.controllerd.v1.DescribeSettingsResponse\x12\\\n" +
+	"\rAlterSettings\x12$.controllerd.v1.AlterSettingsRequest\x1a%.controllerd.v1.AlterSettingsResponse\x12S\n" +
 	"\n" +
 	"ListTopics\x12!.controllerd.v1.ListTopicsRequest\x1a\".controllerd.v1.ListTopicsResponse\x12\\\n" +
 	"\rDescribeTopic\x12$.controllerd.v1.DescribeTopicRequest\x1a%.controllerd.v1.DescribeTopicResponse\x12_\n" +
@@ -3070,7 +3704,7 @@ func file_controllerd_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_controllerd_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_controllerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_controllerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_controllerd_v1_admin_proto_goTypes = []any{
 	(ElectionType)(0),                  // 0: controllerd.v1.ElectionType
 	(*CreateTopicsRequest)(nil),        // 1: controllerd.v1.CreateTopicsRequest
@@ -3086,43 +3720,55 @@ var file_controllerd_v1_admin_proto_goTypes = []any{
 	(*TopicPartitions)(nil),            // 11: controllerd.v1.TopicPartitions
 	(*ElectLeadersResponse)(nil),       // 12: controllerd.v1.ElectLeadersResponse
 	(*ElectionResult)(nil),             // 13: controllerd.v1.ElectionResult
-	(*ListTopicsRequest)(nil),          // 14: controllerd.v1.ListTopicsRequest
-	(*ListTopicsResponse)(nil),         // 15: controllerd.v1.ListTopicsResponse
-	(*TopicSummary)(nil),               // 16: controllerd.v1.TopicSummary
-	(*DescribeTopicRequest)(nil),       // 17: controllerd.v1.DescribeTopicRequest
-	(*DescribeTopicResponse)(nil),      // 18: controllerd.v1.DescribeTopicResponse
-	(*UnconfirmedReplicas)(nil),        // 19: controllerd.v1.UnconfirmedReplicas
-	(*ListTombstonesRequest)(nil),      // 20: controllerd.v1.ListTombstonesRequest
-	(*ListTombstonesResponse)(nil),     // 21: controllerd.v1.ListTombstonesResponse
-	(*TombstoneSummary)(nil),           // 22: controllerd.v1.TombstoneSummary
-	(*OfflineReplicas)(nil),            // 23: controllerd.v1.OfflineReplicas
-	(*ListBrokersRequest)(nil),         // 24: controllerd.v1.ListBrokersRequest
-	(*ListBrokersResponse)(nil),        // 25: controllerd.v1.ListBrokersResponse
-	(*BrokerSummary)(nil),              // 26: controllerd.v1.BrokerSummary
-	(*DescribeControllerRequest)(nil),  // 27: controllerd.v1.DescribeControllerRequest
-	(*DescribeControllerResponse)(nil), // 28: controllerd.v1.DescribeControllerResponse
-	(*DaemonLease)(nil),                // 29: controllerd.v1.DaemonLease
-	(*ListControllersRequest)(nil),     // 30: controllerd.v1.ListControllersRequest
-	(*ListControllersResponse)(nil),    // 31: controllerd.v1.ListControllersResponse
-	(*ControllerSummary)(nil),          // 32: controllerd.v1.ControllerSummary
-	(*ListTermsRequest)(nil),           // 33: controllerd.v1.ListTermsRequest
-	(*ListTermsResponse)(nil),          // 34: controllerd.v1.ListTermsResponse
-	(*ResignControllerRequest)(nil),    // 35: controllerd.v1.ResignControllerRequest
-	(*ResignControllerResponse)(nil),   // 36: controllerd.v1.ResignControllerResponse
-	(*TransferControllerRequest)(nil),  // 37: controllerd.v1.TransferControllerRequest
-	(*TransferControllerResponse)(nil), // 38: controllerd.v1.TransferControllerResponse
-	nil,                                // 39: controllerd.v1.NewTopic.ConfigEntry
-	nil,                                // 40: controllerd.v1.DescribeTopicResponse.ConfigEntry
-	nil,                                // 41: controllerd.v1.DescribeControllerResponse.CountersEntry
-	(*PartitionRecord)(nil),            // 42: controllerd.v1.PartitionRecord
-	(BrokerState)(0),                   // 43: controllerd.v1.BrokerState
-	(*Endpoint)(nil),                   // 44: controllerd.v1.Endpoint
-	(*TopicReplicas)(nil),              // 45: controllerd.v1.TopicReplicas
-	(*TermRecord)(nil),                 // 46: controllerd.v1.TermRecord
+	(*AlterTopicsRequest)(nil),         // 14: controllerd.v1.AlterTopicsRequest
+	(*AlterTopicsResponse)(nil),        // 15: controllerd.v1.AlterTopicsResponse
+	(*AlterTopicResult)(nil),           // 16: controllerd.v1.AlterTopicResult
+	(*DescribeSettingsRequest)(nil),    // 17: controllerd.v1.DescribeSettingsRequest
+	(*DescribeSettingsResponse)(nil),   // 18: controllerd.v1.DescribeSettingsResponse
+	(*SettingValue)(nil),               // 19: controllerd.v1.SettingValue
+	(*AlterSettingsRequest)(nil),       // 20: controllerd.v1.AlterSettingsRequest
+	(*AlterSettingsResponse)(nil),      // 21: controllerd.v1.AlterSettingsResponse
+	(*ListTopicsRequest)(nil),          // 22: controllerd.v1.ListTopicsRequest
+	(*ListTopicsResponse)(nil),         // 23: controllerd.v1.ListTopicsResponse
+	(*TopicSummary)(nil),               // 24: controllerd.v1.TopicSummary
+	(*DescribeTopicRequest)(nil),       // 25: controllerd.v1.DescribeTopicRequest
+	(*DescribeTopicResponse)(nil),      // 26: controllerd.v1.DescribeTopicResponse
+	(*UnconfirmedReplicas)(nil),        // 27: controllerd.v1.UnconfirmedReplicas
+	(*ListTombstonesRequest)(nil),      // 28: controllerd.v1.ListTombstonesRequest
+	(*ListTombstonesResponse)(nil),     // 29: controllerd.v1.ListTombstonesResponse
+	(*TombstoneSummary)(nil),           // 30: controllerd.v1.TombstoneSummary
+	(*OfflineReplicas)(nil),            // 31: controllerd.v1.OfflineReplicas
+	(*ListBrokersRequest)(nil),         // 32: controllerd.v1.ListBrokersRequest
+	(*ListBrokersResponse)(nil),        // 33: controllerd.v1.ListBrokersResponse
+	(*BrokerSummary)(nil),              // 34: controllerd.v1.BrokerSummary
+	(*DescribeControllerRequest)(nil),  // 35: controllerd.v1.DescribeControllerRequest
+	(*DescribeControllerResponse)(nil), // 36: controllerd.v1.DescribeControllerResponse
+	(*DaemonLease)(nil),                // 37: controllerd.v1.DaemonLease
+	(*ListControllersRequest)(nil),     // 38: controllerd.v1.ListControllersRequest
+	(*ListControllersResponse)(nil),    // 39: controllerd.v1.ListControllersResponse
+	(*ControllerSummary)(nil),          // 40: controllerd.v1.ControllerSummary
+	(*ListTermsRequest)(nil),           // 41: controllerd.v1.ListTermsRequest
+	(*ListTermsResponse)(nil),          // 42: controllerd.v1.ListTermsResponse
+	(*ResignControllerRequest)(nil),    // 43: controllerd.v1.ResignControllerRequest
+	(*ResignControllerResponse)(nil),   // 44: controllerd.v1.ResignControllerResponse
+	(*TransferControllerRequest)(nil),  // 45: controllerd.v1.TransferControllerRequest
+	(*TransferControllerResponse)(nil), // 46: controllerd.v1.TransferControllerResponse
+	nil,                                // 47: controllerd.v1.NewTopic.ConfigEntry
+	nil,                                // 48: controllerd.v1.AlterTopicsRequest.SetEntry
+	nil,                                // 49: controllerd.v1.AlterTopicResult.ConfigEntry
+	nil,                                // 50: controllerd.v1.AlterSettingsRequest.SetEntry
+	nil,                                // 51: controllerd.v1.DescribeTopicResponse.ConfigEntry
+	nil,                                // 52: controllerd.v1.DescribeControllerResponse.CountersEntry
+	(*Freeze)(nil),                     // 53: controllerd.v1.Freeze
+	(*PartitionRecord)(nil),            // 54: controllerd.v1.PartitionRecord
+	(BrokerState)(0),                   // 55: controllerd.v1.BrokerState
+	(*Endpoint)(nil),                   // 56: controllerd.v1.Endpoint
+	(*TopicReplicas)(nil),              // 57: controllerd.v1.TopicReplicas
+	(*TermRecord)(nil),                 // 58: controllerd.v1.TermRecord
 }
 var file_controllerd_v1_admin_proto_depIdxs = []int32{
 	2,  // 0: controllerd.v1.CreateTopicsRequest.topics:type_name -> controllerd.v1.NewTopic
-	39, // 1: controllerd.v1.NewTopic.config:type_name -> controllerd.v1.NewTopic.ConfigEntry
+	47, // 1: controllerd.v1.NewTopic.config:type_name -> controllerd.v1.NewTopic.ConfigEntry
 	3,  // 2: controllerd.v1.NewTopic.assignments:type_name -> controllerd.v1.ReplicaAssignment
 	5,  // 3: controllerd.v1.CreateTopicsResponse.results:type_name -> controllerd.v1.CreateTopicResult
 	7,  // 4: controllerd.v1.DeleteTopicsRequest.topics:type_name -> controllerd.v1.TopicToDelete
@@ -3130,50 +3776,63 @@ var file_controllerd_v1_admin_proto_depIdxs = []int32{
 	0,  // 6: controllerd.v1.ElectLeadersRequest.type:type_name -> controllerd.v1.ElectionType
 	11, // 7: controllerd.v1.ElectLeadersRequest.topics:type_name -> controllerd.v1.TopicPartitions
 	13, // 8: controllerd.v1.ElectLeadersResponse.results:type_name -> controllerd.v1.ElectionResult
-	16, // 9: controllerd.v1.ListTopicsResponse.topics:type_name -> controllerd.v1.TopicSummary
-	16, // 10: controllerd.v1.DescribeTopicResponse.topic:type_name -> controllerd.v1.TopicSummary
-	42, // 11: controllerd.v1.DescribeTopicResponse.partitions:type_name -> controllerd.v1.PartitionRecord
-	40, // 12: controllerd.v1.DescribeTopicResponse.config:type_name -> controllerd.v1.DescribeTopicResponse.ConfigEntry
-	23, // 13: controllerd.v1.DescribeTopicResponse.offline:type_name -> controllerd.v1.OfflineReplicas
-	19, // 14: controllerd.v1.DescribeTopicResponse.unconfirmed:type_name -> controllerd.v1.UnconfirmedReplicas
-	22, // 15: controllerd.v1.ListTombstonesResponse.tombstones:type_name -> controllerd.v1.TombstoneSummary
-	26, // 16: controllerd.v1.ListBrokersResponse.brokers:type_name -> controllerd.v1.BrokerSummary
-	43, // 17: controllerd.v1.BrokerSummary.state:type_name -> controllerd.v1.BrokerState
-	44, // 18: controllerd.v1.BrokerSummary.endpoints:type_name -> controllerd.v1.Endpoint
-	45, // 19: controllerd.v1.BrokerSummary.strays:type_name -> controllerd.v1.TopicReplicas
-	41, // 20: controllerd.v1.DescribeControllerResponse.counters:type_name -> controllerd.v1.DescribeControllerResponse.CountersEntry
-	29, // 21: controllerd.v1.DescribeControllerResponse.lease:type_name -> controllerd.v1.DaemonLease
-	32, // 22: controllerd.v1.ListControllersResponse.controllers:type_name -> controllerd.v1.ControllerSummary
-	46, // 23: controllerd.v1.ListTermsResponse.terms:type_name -> controllerd.v1.TermRecord
-	1,  // 24: controllerd.v1.AdminService.CreateTopics:input_type -> controllerd.v1.CreateTopicsRequest
-	6,  // 25: controllerd.v1.AdminService.DeleteTopics:input_type -> controllerd.v1.DeleteTopicsRequest
-	10, // 26: controllerd.v1.AdminService.ElectLeaders:input_type -> controllerd.v1.ElectLeadersRequest
-	14, // 27: controllerd.v1.AdminService.ListTopics:input_type -> controllerd.v1.ListTopicsRequest
-	17, // 28: controllerd.v1.AdminService.DescribeTopic:input_type -> controllerd.v1.DescribeTopicRequest
-	20, // 29: controllerd.v1.AdminService.ListTombstones:input_type -> controllerd.v1.ListTombstonesRequest
-	24, // 30: controllerd.v1.AdminService.ListBrokers:input_type -> controllerd.v1.ListBrokersRequest
-	27, // 31: controllerd.v1.AdminService.DescribeController:input_type -> controllerd.v1.DescribeControllerRequest
-	30, // 32: controllerd.v1.AdminService.ListControllers:input_type -> controllerd.v1.ListControllersRequest
-	33, // 33: controllerd.v1.AdminService.ListTerms:input_type -> controllerd.v1.ListTermsRequest
-	35, // 34: controllerd.v1.AdminService.ResignController:input_type -> controllerd.v1.ResignControllerRequest
-	37, // 35: controllerd.v1.AdminService.TransferController:input_type -> controllerd.v1.TransferControllerRequest
-	4,  // 36: controllerd.v1.AdminService.CreateTopics:output_type -> controllerd.v1.CreateTopicsResponse
-	8,  // 37: controllerd.v1.AdminService.DeleteTopics:output_type -> controllerd.v1.DeleteTopicsResponse
-	12, // 38: controllerd.v1.AdminService.ElectLeaders:output_type -> controllerd.v1.ElectLeadersResponse
-	15, // 39: controllerd.v1.AdminService.ListTopics:output_type -> controllerd.v1.ListTopicsResponse
-	18, // 40: controllerd.v1.AdminService.DescribeTopic:output_type -> controllerd.v1.DescribeTopicResponse
-	21, // 41: controllerd.v1.AdminService.ListTombstones:output_type -> controllerd.v1.ListTombstonesResponse
-	25, // 42: controllerd.v1.AdminService.ListBrokers:output_type -> controllerd.v1.ListBrokersResponse
-	28, // 43: controllerd.v1.AdminService.DescribeController:output_type -> controllerd.v1.DescribeControllerResponse
-	31, // 44: controllerd.v1.AdminService.ListControllers:output_type -> controllerd.v1.ListControllersResponse
-	34, // 45: controllerd.v1.AdminService.ListTerms:output_type -> controllerd.v1.ListTermsResponse
-	36, // 46: controllerd.v1.AdminService.ResignController:output_type -> controllerd.v1.ResignControllerResponse
-	38, // 47: controllerd.v1.AdminService.TransferController:output_type -> controllerd.v1.TransferControllerResponse
-	36, // [36:48] is the sub-list for method output_type
-	24, // [24:36] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	48, // 9: controllerd.v1.AlterTopicsRequest.set:type_name -> controllerd.v1.AlterTopicsRequest.SetEntry
+	16, // 10: controllerd.v1.AlterTopicsResponse.results:type_name -> controllerd.v1.AlterTopicResult
+	49, // 11: controllerd.v1.AlterTopicResult.config:type_name -> controllerd.v1.AlterTopicResult.ConfigEntry
+	19, // 12: controllerd.v1.DescribeSettingsResponse.settings:type_name -> controllerd.v1.SettingValue
+	53, // 13: controllerd.v1.DescribeSettingsResponse.freeze:type_name -> controllerd.v1.Freeze
+	50, // 14: controllerd.v1.AlterSettingsRequest.set:type_name -> controllerd.v1.AlterSettingsRequest.SetEntry
+	24, // 15: controllerd.v1.ListTopicsResponse.topics:type_name -> controllerd.v1.TopicSummary
+	24, // 16: controllerd.v1.DescribeTopicResponse.topic:type_name -> controllerd.v1.TopicSummary
+	54, // 17: controllerd.v1.DescribeTopicResponse.partitions:type_name -> controllerd.v1.PartitionRecord
+	51, // 18: controllerd.v1.DescribeTopicResponse.config:type_name -> controllerd.v1.DescribeTopicResponse.ConfigEntry
+	31, // 19: controllerd.v1.DescribeTopicResponse.offline:type_name -> controllerd.v1.OfflineReplicas
+	27, // 20: controllerd.v1.DescribeTopicResponse.unconfirmed:type_name -> controllerd.v1.UnconfirmedReplicas
+	30, // 21: controllerd.v1.ListTombstonesResponse.tombstones:type_name -> controllerd.v1.TombstoneSummary
+	34, // 22: controllerd.v1.ListBrokersResponse.brokers:type_name -> controllerd.v1.BrokerSummary
+	55, // 23: controllerd.v1.BrokerSummary.state:type_name -> controllerd.v1.BrokerState
+	56, // 24: controllerd.v1.BrokerSummary.endpoints:type_name -> controllerd.v1.Endpoint
+	57, // 25: controllerd.v1.BrokerSummary.strays:type_name -> controllerd.v1.TopicReplicas
+	52, // 26: controllerd.v1.DescribeControllerResponse.counters:type_name -> controllerd.v1.DescribeControllerResponse.CountersEntry
+	37, // 27: controllerd.v1.DescribeControllerResponse.lease:type_name -> controllerd.v1.DaemonLease
+	53, // 28: controllerd.v1.DescribeControllerResponse.freeze:type_name -> controllerd.v1.Freeze
+	40, // 29: controllerd.v1.ListControllersResponse.controllers:type_name -> controllerd.v1.ControllerSummary
+	58, // 30: controllerd.v1.ListTermsResponse.terms:type_name -> controllerd.v1.TermRecord
+	1,  // 31: controllerd.v1.AdminService.CreateTopics:input_type -> controllerd.v1.CreateTopicsRequest
+	6,  // 32: controllerd.v1.AdminService.DeleteTopics:input_type -> controllerd.v1.DeleteTopicsRequest
+	10, // 33: controllerd.v1.AdminService.ElectLeaders:input_type -> controllerd.v1.ElectLeadersRequest
+	14, // 34: controllerd.v1.AdminService.AlterTopics:input_type -> controllerd.v1.AlterTopicsRequest
+	17, // 35: controllerd.v1.AdminService.DescribeSettings:input_type -> controllerd.v1.DescribeSettingsRequest
+	20, // 36: controllerd.v1.AdminService.AlterSettings:input_type -> controllerd.v1.AlterSettingsRequest
+	22, // 37: controllerd.v1.AdminService.ListTopics:input_type -> controllerd.v1.ListTopicsRequest
+	25, // 38: controllerd.v1.AdminService.DescribeTopic:input_type -> controllerd.v1.DescribeTopicRequest
+	28, // 39: controllerd.v1.AdminService.ListTombstones:input_type -> controllerd.v1.ListTombstonesRequest
+	32, // 40: controllerd.v1.AdminService.ListBrokers:input_type -> controllerd.v1.ListBrokersRequest
+	35, // 41: controllerd.v1.AdminService.DescribeController:input_type -> controllerd.v1.DescribeControllerRequest
+	38, // 42: controllerd.v1.AdminService.ListControllers:input_type -> controllerd.v1.ListControllersRequest
+	41, // 43: controllerd.v1.AdminService.ListTerms:input_type -> controllerd.v1.ListTermsRequest
+	43, // 44: controllerd.v1.AdminService.ResignController:input_type -> controllerd.v1.ResignControllerRequest
+	45, // 45: controllerd.v1.AdminService.TransferController:input_type -> controllerd.v1.TransferControllerRequest
+	4,  // 46: controllerd.v1.AdminService.CreateTopics:output_type -> controllerd.v1.CreateTopicsResponse
+	8,  // 47: controllerd.v1.AdminService.DeleteTopics:output_type -> controllerd.v1.DeleteTopicsResponse
+	12, // 48: controllerd.v1.AdminService.ElectLeaders:output_type -> controllerd.v1.ElectLeadersResponse
+	15, // 49: controllerd.v1.AdminService.AlterTopics:output_type -> controllerd.v1.AlterTopicsResponse
+	18, // 50: controllerd.v1.AdminService.DescribeSettings:output_type -> controllerd.v1.DescribeSettingsResponse
+	21, // 51: controllerd.v1.AdminService.AlterSettings:output_type -> controllerd.v1.AlterSettingsResponse
+	23, // 52: controllerd.v1.AdminService.ListTopics:output_type -> controllerd.v1.ListTopicsResponse
+	26, // 53: controllerd.v1.AdminService.DescribeTopic:output_type -> controllerd.v1.DescribeTopicResponse
+	29, // 54: controllerd.v1.AdminService.ListTombstones:output_type -> controllerd.v1.ListTombstonesResponse
+	33, // 55: controllerd.v1.AdminService.ListBrokers:output_type -> controllerd.v1.ListBrokersResponse
+	36, // 56: controllerd.v1.AdminService.DescribeController:output_type -> controllerd.v1.DescribeControllerResponse
+	39, // 57: controllerd.v1.AdminService.ListControllers:output_type -> controllerd.v1.ListControllersResponse
+	42, // 58: controllerd.v1.AdminService.ListTerms:output_type -> controllerd.v1.ListTermsResponse
+	44, // 59: controllerd.v1.AdminService.ResignController:output_type -> controllerd.v1.ResignControllerResponse
+	46, // 60: controllerd.v1.AdminService.TransferController:output_type -> controllerd.v1.TransferControllerResponse
+	46, // [46:61] is the sub-list for method output_type
+	31, // [31:46] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_controllerd_v1_admin_proto_init() }
@@ -3183,14 +3842,15 @@ func file_controllerd_v1_admin_proto_init() {
 	}
 	file_controllerd_v1_command_proto_init()
 	file_controllerd_v1_record_proto_init()
-	file_controllerd_v1_admin_proto_msgTypes[25].OneofWrappers = []any{}
+	file_controllerd_v1_admin_proto_msgTypes[19].OneofWrappers = []any{}
+	file_controllerd_v1_admin_proto_msgTypes[33].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_controllerd_v1_admin_proto_rawDesc), len(file_controllerd_v1_admin_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   41,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

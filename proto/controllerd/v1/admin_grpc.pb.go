@@ -24,6 +24,9 @@ const (
 	AdminService_CreateTopics_FullMethodName       = "/controllerd.v1.AdminService/CreateTopics"
 	AdminService_DeleteTopics_FullMethodName       = "/controllerd.v1.AdminService/DeleteTopics"
 	AdminService_ElectLeaders_FullMethodName       = "/controllerd.v1.AdminService/ElectLeaders"
+	AdminService_AlterTopics_FullMethodName        = "/controllerd.v1.AdminService/AlterTopics"
+	AdminService_DescribeSettings_FullMethodName   = "/controllerd.v1.AdminService/DescribeSettings"
+	AdminService_AlterSettings_FullMethodName      = "/controllerd.v1.AdminService/AlterSettings"
 	AdminService_ListTopics_FullMethodName         = "/controllerd.v1.AdminService/ListTopics"
 	AdminService_DescribeTopic_FullMethodName      = "/controllerd.v1.AdminService/DescribeTopic"
 	AdminService_ListTombstones_FullMethodName     = "/controllerd.v1.AdminService/ListTombstones"
@@ -45,6 +48,12 @@ type AdminServiceClient interface {
 	DeleteTopics(ctx context.Context, in *DeleteTopicsRequest, opts ...grpc.CallOption) (*DeleteTopicsResponse, error)
 	// ElectLeaders gives partitions other leaders.
 	ElectLeaders(ctx context.Context, in *ElectLeadersRequest, opts ...grpc.CallOption) (*ElectLeadersResponse, error)
+	// AlterTopics changes the settings of topics.
+	AlterTopics(ctx context.Context, in *AlterTopicsRequest, opts ...grpc.CallOption) (*AlterTopicsResponse, error)
+	DescribeSettings(ctx context.Context, in *DescribeSettingsRequest, opts ...grpc.CallOption) (*DescribeSettingsResponse, error)
+	// AlterSettings changes what holds for the whole cluster: all that is asked
+	// for, or nothing.
+	AlterSettings(ctx context.Context, in *AlterSettingsRequest, opts ...grpc.CallOption) (*AlterSettingsResponse, error)
 	ListTopics(ctx context.Context, in *ListTopicsRequest, opts ...grpc.CallOption) (*ListTopicsResponse, error)
 	DescribeTopic(ctx context.Context, in *DescribeTopicRequest, opts ...grpc.CallOption) (*DescribeTopicResponse, error)
 	// ListTombstones lists deleted topics of which brokers may still hold
@@ -92,6 +101,36 @@ func (c *adminServiceClient) ElectLeaders(ctx context.Context, in *ElectLeadersR
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ElectLeadersResponse)
 	err := c.cc.Invoke(ctx, AdminService_ElectLeaders_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) AlterTopics(ctx context.Context, in *AlterTopicsRequest, opts ...grpc.CallOption) (*AlterTopicsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AlterTopicsResponse)
+	err := c.cc.Invoke(ctx, AdminService_AlterTopics_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) DescribeSettings(ctx context.Context, in *DescribeSettingsRequest, opts ...grpc.CallOption) (*DescribeSettingsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DescribeSettingsResponse)
+	err := c.cc.Invoke(ctx, AdminService_DescribeSettings_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) AlterSettings(ctx context.Context, in *AlterSettingsRequest, opts ...grpc.CallOption) (*AlterSettingsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AlterSettingsResponse)
+	err := c.cc.Invoke(ctx, AdminService_AlterSettings_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -198,6 +237,12 @@ type AdminServiceServer interface {
 	DeleteTopics(context.Context, *DeleteTopicsRequest) (*DeleteTopicsResponse, error)
 	// ElectLeaders gives partitions other leaders.
 	ElectLeaders(context.Context, *ElectLeadersRequest) (*ElectLeadersResponse, error)
+	// AlterTopics changes the settings of topics.
+	AlterTopics(context.Context, *AlterTopicsRequest) (*AlterTopicsResponse, error)
+	DescribeSettings(context.Context, *DescribeSettingsRequest) (*DescribeSettingsResponse, error)
+	// AlterSettings changes what holds for the whole cluster: all that is asked
+	// for, or nothing.
+	AlterSettings(context.Context, *AlterSettingsRequest) (*AlterSettingsResponse, error)
 	ListTopics(context.Context, *ListTopicsRequest) (*ListTopicsResponse, error)
 	DescribeTopic(context.Context, *DescribeTopicRequest) (*DescribeTopicResponse, error)
 	// ListTombstones lists deleted topics of which brokers may still hold
@@ -229,6 +274,15 @@ func (UnimplementedAdminServiceServer) DeleteTopics(context.Context, *DeleteTopi
 }
 func (UnimplementedAdminServiceServer) ElectLeaders(context.Context, *ElectLeadersRequest) (*ElectLeadersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ElectLeaders not implemented")
+}
+func (UnimplementedAdminServiceServer) AlterTopics(context.Context, *AlterTopicsRequest) (*AlterTopicsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AlterTopics not implemented")
+}
+func (UnimplementedAdminServiceServer) DescribeSettings(context.Context, *DescribeSettingsRequest) (*DescribeSettingsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DescribeSettings not implemented")
+}
+func (UnimplementedAdminServiceServer) AlterSettings(context.Context, *AlterSettingsRequest) (*AlterSettingsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AlterSettings not implemented")
 }
 func (UnimplementedAdminServiceServer) ListTopics(context.Context, *ListTopicsRequest) (*ListTopicsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListTopics not implemented")
@@ -328,6 +382,60 @@ func _AdminService_ElectLeaders_Handler(srv interface{}, ctx context.Context, de
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AdminServiceServer).ElectLeaders(ctx, req.(*ElectLeadersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_AlterTopics_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AlterTopicsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).AlterTopics(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_AlterTopics_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).AlterTopics(ctx, req.(*AlterTopicsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_DescribeSettings_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DescribeSettingsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).DescribeSettings(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_DescribeSettings_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).DescribeSettings(ctx, req.(*DescribeSettingsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_AlterSettings_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AlterSettingsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).AlterSettings(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_AlterSettings_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).AlterSettings(ctx, req.(*AlterSettingsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -512,6 +620,18 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ElectLeaders",
 			Handler:    _AdminService_ElectLeaders_Handler,
+		},
+		{
+			MethodName: "AlterTopics",
+			Handler:    _AdminService_AlterTopics_Handler,
+		},
+		{
+			MethodName: "DescribeSettings",
+			Handler:    _AdminService_DescribeSettings_Handler,
+		},
+		{
+			MethodName: "AlterSettings",
+			Handler:    _AdminService_AlterSettings_Handler,
 		},
 		{
 			MethodName: "ListTopics",

@@ -1054,11 +1054,13 @@ type TopicRecord struct {
 	BlockSize         int32             `protobuf:"varint,5,opt,name=block_size,json=blockSize,proto3" json:"block_size,omitempty"`
 	Config            map[string]string `protobuf:"bytes,6,rep,name=config,proto3" json:"config,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The active deletes the topic.
-	Deleting      bool   `protobuf:"varint,7,opt,name=deleting,proto3" json:"deleting,omitempty"`
-	RequestId     string `protobuf:"bytes,8,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	CreatedMs     int64  `protobuf:"varint,9,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
-	DeleteReason  string `protobuf:"bytes,10,opt,name=delete_reason,json=deleteReason,proto3" json:"delete_reason,omitempty"`
-	CreateReason  string `protobuf:"bytes,11,opt,name=create_reason,json=createReason,proto3" json:"create_reason,omitempty"`
+	Deleting     bool   `protobuf:"varint,7,opt,name=deleting,proto3" json:"deleting,omitempty"`
+	RequestId    string `protobuf:"bytes,8,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	CreatedMs    int64  `protobuf:"varint,9,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
+	DeleteReason string `protobuf:"bytes,10,opt,name=delete_reason,json=deleteReason,proto3" json:"delete_reason,omitempty"`
+	CreateReason string `protobuf:"bytes,11,opt,name=create_reason,json=createReason,proto3" json:"create_reason,omitempty"`
+	// Why `config` was changed last.
+	ConfigReason  string `protobuf:"bytes,12,opt,name=config_reason,json=configReason,proto3" json:"config_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1166,6 +1168,13 @@ func (x *TopicRecord) GetDeleteReason() string {
 func (x *TopicRecord) GetCreateReason() string {
 	if x != nil {
 		return x.CreateReason
+	}
+	return ""
+}
+
+func (x *TopicRecord) GetConfigReason() string {
+	if x != nil {
+		return x.ConfigReason
 	}
 	return ""
 }
@@ -1733,7 +1742,7 @@ const file_controllerd_v1_record_proto_rawDesc = "" +
 	"\x0eRecoveryRecord\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x19\n" +
-	"\bbegan_ms\x18\x03 \x01(\x03R\abeganMs\"\xec\x03\n" +
+	"\bbegan_ms\x18\x03 \x01(\x03R\abeganMs\"\x91\x04\n" +
 	"\vTopicRecord\x12\x19\n" +
 	"\btopic_id\x18\x01 \x01(\fR\atopicId\x12+\n" +
 	"\x11partitions_wanted\x18\x02 \x01(\x05R\x10partitionsWanted\x12'\n" +
@@ -1749,7 +1758,8 @@ const file_controllerd_v1_record_proto_rawDesc = "" +
 	"created_ms\x18\t \x01(\x03R\tcreatedMs\x12#\n" +
 	"\rdelete_reason\x18\n" +
 	" \x01(\tR\fdeleteReason\x12#\n" +
-	"\rcreate_reason\x18\v \x01(\tR\fcreateReason\x1a9\n" +
+	"\rcreate_reason\x18\v \x01(\tR\fcreateReason\x12#\n" +
+	"\rconfig_reason\x18\f \x01(\tR\fconfigReason\x1a9\n" +
 	"\vConfigEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x88\x04\n" +
