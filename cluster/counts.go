@@ -15,7 +15,12 @@ type Health struct {
 }
 
 // Load counts what a broker hosts of the readable visible partitions.
-type Load struct{ Replicas, Leaders int32 }
+type Load struct {
+	Replicas, Leaders int32
+	// Preferred are the partitions of which it has the first replica, Imbalanced
+	// those of them that it does not lead.
+	Preferred, Imbalanced int32
+}
 
 // counts are kept with each change, so that nobody who asks has to walk all
 // partitions.
@@ -158,7 +163,10 @@ func (c *counts) add(t *topicCounts, p *Partition, n int32) {
 	} else {
 		c.load(p.Leader).Leaders += n
 	}
+	first := c.load(p.Replicas[0])
+	first.Preferred += n
 	if p.Leader != p.Replicas[0] {
+		first.Imbalanced += n
 		c.all.NotPreferred += n
 		t.notPreferred += n
 	}

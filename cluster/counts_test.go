@@ -15,6 +15,11 @@ func countsDiffer(im *Image) error {
 	var all Health
 	var wanted int64
 	loads, alike := map[BrokerID]Load{}, map[string]int{}
+	count := func(id BrokerID, fn func(*Load)) {
+		l := loads[id]
+		fn(&l)
+		loads[id] = l
+	}
 	for _, t := range im.Topics {
 		h := Health{Partitions: t.Made()}
 		im.Partitions(t, func(_ PartitionID, p *Partition) {
@@ -25,16 +30,18 @@ func countsDiffer(im *Image) error {
 			if p.Leader == NoLeader {
 				h.Offline++
 			} else {
-				loads[p.Leader] = Load{loads[p.Leader].Replicas, loads[p.Leader].Leaders + 1}
+				count(p.Leader, func(l *Load) { l.Leaders++ })
 			}
 			if len(p.ISR) < len(p.Replicas) {
 				h.UnderReplicated++
 			}
+			count(p.Replicas[0], func(l *Load) { l.Preferred++ })
 			if p.Leader != p.Replicas[0] {
 				h.NotPreferred++
+				count(p.Replicas[0], func(l *Load) { l.Imbalanced++ })
 			}
 			for _, id := range p.Replicas {
-				loads[id] = Load{loads[id].Replicas + 1, loads[id].Leaders}
+				count(id, func(l *Load) { l.Replicas++ })
 			}
 		})
 		if got := im.Health(t); got != h {

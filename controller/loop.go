@@ -109,6 +109,7 @@ type Loop struct {
 	sweeping   store.Rev // hidden blocks up to it are to be deleted; 0: none
 	reach      reach
 	takeover   takeover
+	balance    balance
 	dueSince   time.Duration // since when some rule would change something; 0: none would
 
 	Stats Stats
@@ -125,6 +126,8 @@ type Stats struct {
 	Swept       int64 // partitions that the agenda had wrong at the begin of a term: bugs
 	Disbelieved int64 // times that a broker claimed a higher epoch than etcd holds
 	Unreachable int64 // times that a broker was marked as unreachable
+	Balances    int64 // times that leaders were out of balance and were moved
+	Balanced    int64 // partitions whose leadership was to go back to the first replica
 	CutOff      int64 // terms given up because most brokers did not answer
 	Measured
 }
@@ -204,6 +207,9 @@ func (l *Loop) Wake() time.Duration {
 		return next
 	}
 	next = min(next, l.pusher.Wake(l.now), l.reach.next)
+	if l.balance.brokers == nil {
+		next = min(next, l.balanceAt())
+	}
 	if l.sweep && l.sweepAt > l.now {
 		next = min(next, l.sweepAt)
 	}
@@ -248,6 +254,7 @@ func (l *Loop) Step(now election.Now, events ...Event) []Action {
 		out = l.lookAround(now, out)
 	}
 	if l.active {
+		l.checkBalance()
 		out = l.advance(now.Mono, out)
 	}
 	if l.active {
@@ -285,7 +292,7 @@ func (l *Loop) pushSlice(out []Action) []Action {
 // Unfinished reports whether the last Step left work for the next one, which
 // should follow as soon as its actions are under way.
 func (l *Loop) Unfinished() bool {
-	return l.Backlog() || l.machine.Reviewing() || l.comparing != nil || l.active && (l.urgent || l.pusher.More() || l.machine.Checking() || l.topicsLeft())
+	return l.Backlog() || l.machine.Reviewing() || l.comparing != nil || l.active && (l.urgent || l.pusher.More() || l.machine.Checking() || l.topicsLeft() || l.balancing())
 }
 
 func (l *Loop) take(now election.Now, ev Event, out []Action) []Action {
@@ -326,6 +333,7 @@ func (l *Loop) elect(actions []election.Action, out []Action) []Action {
 			l.vouched, l.sweeping = a.Claim.Rev, 0
 			clear(l.aside)
 			l.reach.next, l.reach.marks = 0, nil
+			l.balance = balance{since: l.now}
 			l.beginTakeover()
 		case election.Stop:
 			l.active, l.stopping = false, true

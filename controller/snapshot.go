@@ -22,6 +22,7 @@ type Snapshot struct {
 	Unfit    []string // why it cannot do its work, in sentences; none: it can
 	Blind    bool     // it does not see what happens
 	Refused  bool     // the store takes no writes
+	Frozen   bool     // automation stands still
 
 	Problems    int // of all kinds, as they were looked at last; set by Controller
 	SkippedKeys int
@@ -56,7 +57,7 @@ type OwnerStats struct {
 func (l *Loop) Snapshot() *Snapshot {
 	s := &Snapshot{
 		At: l.now, Epoch: l.im.Epoch, Revision: l.im.Rev, Standing: l.candidate.Standing(l.now, l.im),
-		Unfit: l.unfit(), Blind: l.candidate.Blind(l.now) > 0, Refused: l.refused != nil,
+		Unfit: l.unfit(), Blind: l.candidate.Blind(l.now) > 0, Refused: l.refused != nil, Frozen: l.im.Settings.Frozen(),
 		SkippedKeys: len(l.im.Faults), Candidates: len(l.im.Candidates), Topics: len(l.im.Topics),
 		TopicsDue: l.machine.TopicsDue(), Tombstones: len(l.im.Tombstones), Partitions: l.im.HealthOfAll(),
 		Stats: l.Stats, Push: l.pusher.Stats,

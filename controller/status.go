@@ -38,6 +38,7 @@ func (l *Loop) View() rpc.View {
 			"states_already": push.Already, "states_failed": push.Failed, "commands_refused": push.Refused,
 			"full_syncs": push.FullSyncs, "streams_resumed": push.Resumed, "digests_mismatched": push.Mismatched,
 			"isr_shrinks": l.Stats.IsrShrinks, "isr_expands": l.Stats.IsrExpands, "leader_elections": l.Stats.LeaderElections,
+			"leader_balances": l.Stats.Balances, "leaders_balanced": l.Stats.Balanced,
 			"replicas_went_offline": push.WentOffline, "replicas_found_stray": push.Strays,
 		},
 	}

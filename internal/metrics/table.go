@@ -123,6 +123,8 @@ var state = []prom.Metric[*look]{
 				e.Value(float64(of.n)*oneIf(l.active), of.state)
 			}
 		}},
+	{Name: "controllerd_frozen", Kind: prom.Gauge, Help: "1 if automation stands still: leaders are not balanced, queued moves do not begin",
+		Read: prom.One(func(l *look) float64 { return oneIf(l.Frozen) })},
 	{Name: "controllerd_skipped_keys", Kind: prom.Gauge, Help: "keys in etcd that cannot be read and count as missing",
 		Read: prom.One(func(l *look) float64 { return float64(l.SkippedKeys) })},
 	{Name: "controllerd_problems", Kind: prom.Gauge, Help: "problems that controllerd controller status names",
@@ -148,6 +150,8 @@ var work = []prom.Metric[*look]{
 		Read: count(func(l *look) int64 { return l.Stats.LeaderElections })},
 	{Name: "controllerd_unclean_leader_elections_total", Kind: prom.Counter, Help: "of them those whose leader was not in the ISR, so that committed messages may be lost",
 		Read: count(func(l *look) int64 { return l.Stats.UncleanElections })},
+	{Name: "controllerd_leader_balances_total", Kind: prom.Counter, Help: "times that leaders were out of balance and the daemon has moved some back to the first replicas by itself",
+		Read: count(func(l *look) int64 { return l.Stats.Balances })},
 	{Name: "controllerd_leader_election_seconds", Kind: prom.Histogram, Help: "how long it took, each time that a rule asked for a change of partitions, until all of them were committed",
 		Read: func(l *look, e prom.Emit) { e.Durations(&l.Stats.ElectionTime) }},
 	{Name: "controllerd_isr_shrinks_total", Kind: prom.Counter, Help: "partitions whose ISR has lost members by a decision of the daemon",

@@ -40,14 +40,14 @@ func (w *World) saw(req *pb.AlterPartitionRequest) {
 
 // checkMembers checks who has come into an ISR (I10). One that has restarted
 // since that was decided is taken out again for it. Whom an unclean election
-// lets lead is alone, and nobody led before. In runs whose watches lose
+// lets lead is alone, and nobody led before, unless the settings allow it at once. In runs whose watches lose
 // events the decision may have been made without knowing of a restart.
 func (w *World) checkMembers(t transaction, id cluster.PartitionID, old, r *pb.PartitionRecord) {
 	if t.trusted || old == nil || w.p.compare != 0 {
 		return
 	}
 	if r.GetCause() == pb.ChangeCause_CHANGE_CAUSE_UNCLEAN_ELECTION {
-		if old.GetLeader() != int32(cluster.NoLeader) || len(r.GetIsr()) != 1 {
+		if old.GetLeader() != int32(cluster.NoLeader) && !w.unclean || len(r.GetIsr()) != 1 {
 			w.blame(ErrUnseenMember, "unclean election in %s at revision %d: from %s to %s", w.checker.name(id), t.rev, recordText(old), recordText(r))
 		}
 		return

@@ -151,10 +151,56 @@ func (w *World) deleted(t *pb.TopicToDelete, again bool) {
 func (w *World) operate() {
 	w.after(w.upTo(5*time.Second), func() {
 		if !w.calm {
-			w.electLeaders()
+			if w.chance(0.3) {
+				w.alterSettings()
+			} else {
+				w.electLeaders()
+			}
 			w.operate()
 		}
 	})
+}
+
+// alterSettings asks some daemon for other settings, once.
+func (w *World) alterSettings() {
+	frozen := w.chance(0.3)
+	r := &pb.AlterSettingsRequest{
+		Set: map[string]string{
+			cluster.ImbalanceInterval:   pick(w, "1", "3"),
+			cluster.ImbalanceFirst:      pick(w, "0", "2"),
+			cluster.ImbalancePercentage: pick(w, "0", "10"),
+			cluster.UncleanElection:     pick(w, "false", "false", "true"),
+		},
+		Freeze: &frozen, Reason: "asked to",
+	}
+	w.unclean = w.unclean || r.GetSet()[cluster.UncleanElection] == "true"
+	w.ask(nil, &link{}, w.rng.IntN(daemons), 5*time.Second,
+		func(d *simDaemon, c *rpcCall) { d.decide(c, rpc.AlterSettings{AlterSettingsRequest: r}, true) },
+		func(resp any, err error) {
+			w.tracef("operator: %v, %v", resp, err)
+			if err == nil {
+				w.seen["settings altered"]++
+				w.checkSettings(resp.(*pb.AlterSettingsResponse))
+			}
+		})
+}
+
+// checkSettings holds an answer against etcd.
+func (w *World) checkSettings(resp *pb.AlterSettingsResponse) {
+	if have := w.truth().Settings; resp.GetChanged() && have.ModRev == 0 {
+		w.blame(ErrUnstored, "the operator was told that the settings are changed")
+	}
+}
+
+// unfreeze lets automation go on, until that is so.
+func (w *World) unfreeze() {
+	if s := w.truth().Settings; !s.Frozen() && !s.On(cluster.UncleanElection) {
+		return
+	}
+	r := &pb.AlterSettingsRequest{Freeze: new(bool), Unset: []string{cluster.UncleanElection}}
+	w.ask(nil, &link{}, w.rng.IntN(daemons), 5*time.Second,
+		func(d *simDaemon, c *rpcCall) { d.decide(c, rpc.AlterSettings{AlterSettingsRequest: r}, true) },
+		func(any, error) { w.after(w.upTo(time.Second), w.unfreeze) })
 }
 
 // electLeaders asks some daemon for other leaders, once.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/controllerd/controllerd/cluster"
+	"github.com/controllerd/controllerd/statemachine"
 )
 
 // ErrUnstored is what only the simulation sees, which knows what etcd holds at
@@ -58,6 +59,7 @@ func (w *World) calmDown() {
 		w.thaw(&b.process)
 		w.startBroker(i)
 	}
+	w.unfreeze()
 	w.lookAround()
 }
 
@@ -122,6 +124,9 @@ func (w *World) amiss() string {
 	if what := cmp.Or(w.topicsAmiss(truth), w.diskAmiss(truth), w.metadataAmiss(truth), w.straysAmiss(active)); what != "" {
 		return what
 	}
+	if what := outOfBalance(truth); what != "" {
+		return what
+	}
 	for _, t := range truth.SortedTopics() {
 		if t.Made() < t.Wanted() {
 			return fmt.Sprintf("%s has %d of %d partitions", t.Name, t.Made(), t.Wanted())
@@ -135,6 +140,22 @@ func (w *World) amiss() string {
 		if keys := d.loop.Image().Differences(list); len(keys) > 0 {
 			return d.name + " has another value of " + keys[0]
 		}
+	}
+	return ""
+}
+
+// outOfBalance says which broker should get leaderships back, if somebody has
+// set that it is looked at often.
+func outOfBalance(truth *cluster.Image) string {
+	s := truth.Settings
+	if s.Frozen() {
+		return "automation stands still"
+	}
+	if s.Number(cluster.ImbalanceInterval) > 10 {
+		return ""
+	}
+	for _, id := range statemachine.Imbalanced(truth, s.Number(cluster.ImbalancePercentage)) {
+		return fmt.Sprintf("broker %d leads too few of its partitions: %+v", id, truth.Load(id))
 	}
 	return ""
 }

@@ -82,6 +82,7 @@ type World struct {
 
 	trapped   bool          // the active is to be killed between two transactions
 	torn      [brokers]bool // the next stream to bring the broker a chunk breaks
+	unclean   bool          // somebody has asked for settings that allow unclean elections
 	bouncing  bool          // a follower is to restart within an AlterPartition
 	sightings map[sighting]bool
 
