@@ -11,7 +11,7 @@ type Health struct {
 	Unknown         int32 // whose record is missing or unreadable
 	Offline         int32 // that have no leader
 	UnderReplicated int32 // whose ISR lacks replicas
-	NotPreferred    int32 // whose leader is not the first replica, or that have none
+	NotPreferred    int32 // that are not LedByPreferred
 }
 
 // Load counts what a broker hosts of the readable visible partitions.
@@ -22,21 +22,30 @@ type Load struct {
 	Preferred, Imbalanced int32
 }
 
+// Moves counts what is under way of reassignments.
+type Moves struct {
+	Adding  int32 // partitions that are adding replicas
+	Moving  int32 // partitions of which a reassignment is under way
+	Queued  int32 // partitions that wait for one
+	Leaving int32 // partitions of which former replicas have yet to confirm that they are deleted
+}
+
 // counts are kept with each change, so that nobody who asks has to walk all
 // partitions.
 type counts struct {
 	all    Health // but Unknown
 	wanted int64  // partitions that are made or wanted
 	known  int32  // readable visible partitions
+	moves  Moves
 	topics map[TopicID]*topicCounts
 	loads  map[BrokerID]*Load
 	sorted []*Topic            // in order of name
 	alike  map[string][]string // names of topics by MetricName
 }
 
-// topicCounts are Health without Partitions and Unknown, and what Unknown
-// follows from.
-type topicCounts struct{ known, offline, underReplicated, notPreferred int32 }
+// topicCounts are Health without Partitions and Unknown, what Unknown follows
+// from, and the partitions that are moving or wait for it.
+type topicCounts struct{ known, offline, underReplicated, notPreferred, moves int32 }
 
 func newCounts() counts {
 	return counts{topics: map[TopicID]*topicCounts{}, loads: map[BrokerID]*Load{}, alike: map[string][]string{}}
@@ -57,6 +66,17 @@ func (im *Image) HealthOfAll() Health {
 	h.Unknown = h.Partitions - im.counts.known
 	return h
 }
+
+// Moves is how many partitions of a topic are being reassigned, or wait for it.
+func (im *Image) Moves(t *Topic) int32 {
+	if n := im.counts.topics[t.ID]; n != nil {
+		return n.moves
+	}
+	return 0
+}
+
+// MovesOfAll counts the reassignments of all topics.
+func (im *Image) MovesOfAll() Moves { return im.counts.moves }
 
 // LeaderlessTopics are the topics that have partitions without a leader, in
 // order of name.
@@ -165,7 +185,7 @@ func (c *counts) add(t *topicCounts, p *Partition, n int32) {
 	}
 	first := c.load(p.Replicas[0])
 	first.Preferred += n
-	if p.Leader != p.Replicas[0] {
+	if !p.LedByPreferred() {
 		first.Imbalanced += n
 		c.all.NotPreferred += n
 		t.notPreferred += n
@@ -176,6 +196,28 @@ func (c *counts) add(t *topicCounts, p *Partition, n int32) {
 	}
 	for _, id := range p.Replicas {
 		c.load(id).Replicas += n
+	}
+	if len(p.Adding)+len(p.Removing)+len(p.Target) > 0 {
+		c.addMoves(t, p, n)
+	}
+}
+
+func (c *counts) addMoves(t *topicCounts, p *Partition, n int32) {
+	moving := p.Moving()
+	if len(p.Adding) > 0 {
+		c.moves.Adding += n
+	}
+	if moving {
+		c.moves.Moving += n
+	}
+	if p.Queued() {
+		c.moves.Queued += n
+	}
+	if moving || p.Queued() {
+		t.moves += n
+	}
+	if len(p.Leaving()) > 0 {
+		c.moves.Leaving += n
 	}
 }
 

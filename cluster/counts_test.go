@@ -36,7 +36,7 @@ func countsDiffer(im *Image) error {
 				h.UnderReplicated++
 			}
 			count(p.Replicas[0], func(l *Load) { l.Preferred++ })
-			if p.Leader != p.Replicas[0] {
+			if !p.LedByPreferred() {
 				h.NotPreferred++
 				count(p.Replicas[0], func(l *Load) { l.Imbalanced++ })
 			}

@@ -46,6 +46,39 @@ func (p *Partition) Clone() Partition {
 	return c
 }
 
+// LedByPreferred reports whether the first replica leads. One that is being added
+// and is not in sync yet cannot, and is not missed.
+func (p *Partition) LedByPreferred() bool {
+	first := p.Replicas[0]
+	return p.Leader == first || slices.Contains(p.Adding, first) && !slices.Contains(p.ISR, first)
+}
+
+// Moving reports whether a reassignment is under way: replicas are being added,
+// or some of them are to go.
+func (p *Partition) Moving() bool {
+	return len(p.Adding) > 0 || slices.ContainsFunc(p.Removing, func(id BrokerID) bool { return slices.Contains(p.Replicas, id) })
+}
+
+// Queued reports whether a reassignment is wanted that has not begun.
+func (p *Partition) Queued() bool { return len(p.Target) > 0 }
+
+// Left reports whether a broker was a replica and has yet to confirm that it has
+// deleted it: it is still one of those to be removed.
+func (p *Partition) Left(id BrokerID) bool {
+	return slices.Contains(p.Removing, id) && !slices.Contains(p.Replicas, id)
+}
+
+// Leaving are the brokers that have Left.
+func (p *Partition) Leaving() []BrokerID {
+	var out []BrokerID
+	for _, id := range p.Removing {
+		if p.Left(id) {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
 // check reports what makes the record one that no rule could have written.
 func (p *Partition) check() error {
 	switch {

@@ -74,6 +74,10 @@ const (
 	InvalidReplicationFactor Reason = "INVALID_REPLICATION_FACTOR"
 	// InvalidReplicaAssignment: the brokers named for a partition do not do.
 	InvalidReplicaAssignment Reason = "INVALID_REPLICA_ASSIGNMENT"
+	// ReassignmentInProgress: a partition of the topic is being reassigned.
+	ReassignmentInProgress Reason = "REASSIGNMENT_IN_PROGRESS"
+	// NoReassignmentInProgress: the partition is not being reassigned.
+	NoReassignmentInProgress Reason = "NO_REASSIGNMENT_IN_PROGRESS"
 	// InvalidConfig: a setting has a value that is not legal, or is none of what
 	// it is to be set for.
 	InvalidConfig Reason = "INVALID_CONFIG"
@@ -124,6 +128,8 @@ var reasonCodes = map[Reason]codes.Code{
 	InvalidPartitions:        codes.InvalidArgument,
 	InvalidReplicationFactor: codes.InvalidArgument,
 	InvalidReplicaAssignment: codes.InvalidArgument,
+	ReassignmentInProgress:   codes.FailedPrecondition,
+	NoReassignmentInProgress: codes.FailedPrecondition,
 	InvalidConfig:            codes.InvalidArgument,
 	TopicDeletionDisabled:    codes.FailedPrecondition,
 

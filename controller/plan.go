@@ -362,6 +362,8 @@ func (l *Loop) finishPlan(now time.Duration, out []Action) []Action {
 				r.Revision = shown
 			case *pb.AlterTopicsResponse:
 				r.Revision = shown
+			case *pb.CreatePartitionsResponse:
+				r.Revision = shown
 			}
 			out = append(out, Answer{a.id, answer})
 		}

@@ -230,6 +230,8 @@ func (d *draft) decide(a *asked) bool {
 		return d.electLeaders(a, r)
 	case rpc.AlterSettings:
 		return d.alterSettings(a.id, r)
+	case rpc.CreatePartitions:
+		return d.createPartitions(a.id, r)
 	case rpc.AlterTopics:
 		return d.alterTopics(a.id, r)
 	}

@@ -147,7 +147,8 @@ func (d *draft) begin(r rpc.CreateTopics, t *pb.NewTopic, c *creation, result *p
 		result.Error, result.Message = string(rej.Reason), rej.Message
 		return
 	}
-	if what := d.tooMany(t, c.asked); what != "" {
+	partitions, _ := statemachine.Shape(t)
+	if what := d.exceeds(int(partitions), int(partitions), c.asked); what != "" {
 		result.Error, result.Message = string(cluster.PolicyViolation), what
 		return
 	}
@@ -160,13 +161,13 @@ func (d *draft) begin(r rpc.CreateTopics, t *pb.NewTopic, c *creation, result *p
 	c.making, c.made = m, 0
 }
 
-// tooMany says which limit of partitions a new topic would exceed, in a request
-// that asks for so many; empty: none.
-func (d *draft) tooMany(t *pb.NewTopic, asked int) string {
+// exceeds says which limit of partitions would be exceeded by a topic of so many
+// partitions, so many of which are new, in a request that asks for so many;
+// empty: none.
+func (d *draft) exceeds(topic, more, asked int) string {
 	limits := d.l.cfg.Limits
-	partitions, _ := statemachine.Shape(t)
-	if most := limits.PerTopic; most > 0 && int(partitions) > most {
-		return fmt.Sprintf("%d partitions, the limit of a topic is %d", partitions, most)
+	if most := limits.PerTopic; most > 0 && topic > most {
+		return fmt.Sprintf("%d partitions, the limit of a topic is %d", topic, most)
 	}
 	if most := limits.PerRequest; most > 0 && asked > most {
 		return fmt.Sprintf("the request asks for %d partitions, the limit is %d", asked, most)
@@ -175,8 +176,8 @@ func (d *draft) tooMany(t *pb.NewTopic, asked int) string {
 		return ""
 	}
 	there := d.promised + int(d.l.im.Wanted())
-	if there+int(partitions) > limits.PerCluster {
-		return fmt.Sprintf("the cluster has %d partitions, with %d more it would exceed its limit of %d", there, partitions, limits.PerCluster)
+	if there+more > limits.PerCluster {
+		return fmt.Sprintf("the cluster has %d partitions, with %d more it would exceed its limit of %d", there, more, limits.PerCluster)
 	}
 	return ""
 }

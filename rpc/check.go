@@ -167,3 +167,24 @@ func checkAlterSettings(r *pb.AlterSettingsRequest) error {
 	}
 	return checkTexts(text{"reason", r.GetReason()})
 }
+
+// maxPlaced bounds the partitions whose replicas one request for more partitions
+// names: all of them are made by one plan.
+const maxPlaced = 10_000
+
+// checkCreatePartitions reports what is wrong with a request by itself.
+func checkCreatePartitions(r *pb.CreatePartitionsRequest) error {
+	placed := 0
+	for _, t := range r.GetTopics() {
+		placed += len(t.GetAssignments())
+	}
+	switch {
+	case len(r.GetTopics()) == 0:
+		return bad("the request names no topic")
+	case len(r.GetTopics()) > maxAltered:
+		return bad("the request names %d topics, want at most %d", len(r.GetTopics()), maxAltered)
+	case placed > maxPlaced:
+		return bad("the request names the replicas of %d partitions, want at most %d", placed, maxPlaced)
+	}
+	return checkTexts(text{"request id", r.GetRequestId()}, text{"reason", r.GetReason()})
+}

@@ -30,6 +30,9 @@ type ElectLeaders struct{ *pb.ElectLeadersRequest }
 // AlterSettings changes what holds for the whole cluster.
 type AlterSettings struct{ *pb.AlterSettingsRequest }
 
+// CreatePartitions makes more partitions of topics, each with its own result.
+type CreatePartitions struct{ *pb.CreatePartitionsRequest }
+
 // AlterTopics changes the settings of topics, each with its own result.
 type AlterTopics struct{ *pb.AlterTopicsRequest }
 
@@ -39,14 +42,15 @@ type Resign struct{ *pb.ResignControllerRequest }
 // Transfer gives the seat to a named daemon.
 type Transfer struct{ *pb.TransferControllerRequest }
 
-func (Alter) request()         {}
-func (CreateTopics) request()  {}
-func (DeleteTopics) request()  {}
-func (ElectLeaders) request()  {}
-func (AlterSettings) request() {}
-func (AlterTopics) request()   {}
-func (Resign) request()        {}
-func (Transfer) request()      {}
+func (Alter) request()            {}
+func (CreateTopics) request()     {}
+func (DeleteTopics) request()     {}
+func (ElectLeaders) request()     {}
+func (AlterSettings) request()    {}
+func (CreatePartitions) request() {}
+func (AlterTopics) request()      {}
+func (Resign) request()           {}
+func (Transfer) request()         {}
 
 // Answer is the answer to a Request: a response message, or an error.
 type Answer struct {

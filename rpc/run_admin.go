@@ -114,6 +114,15 @@ func (s *adminService) AlterSettings(ctx context.Context, r *pb.AlterSettingsReq
 	})
 }
 
+func (s *adminService) CreatePartitions(ctx context.Context, r *pb.CreatePartitionsRequest) (*pb.CreatePartitionsResponse, error) {
+	if err := checkCreatePartitions(r); err != nil {
+		return nil, err
+	}
+	return decided(ctx, s, CreatePartitions{r}, func(ctx context.Context, c *clients) (*pb.CreatePartitionsResponse, error) {
+		return c.admin.CreatePartitions(ctx, r)
+	})
+}
+
 func (s *adminService) AlterTopics(ctx context.Context, r *pb.AlterTopicsRequest) (*pb.AlterTopicsResponse, error) {
 	if err := checkAlterTopics(r); err != nil {
 		return nil, err

@@ -66,20 +66,11 @@ func validateAssignments(im *cluster.Image, nt *pb.NewTopic) *Rejection {
 	}
 	for i, a := range given {
 		replicas := cluster.BrokerIDs(a.GetReplicas())
-		switch {
-		case len(replicas) == 0:
-			return reject(cluster.InvalidReplicaAssignment, "partition %d has no replicas", i)
-		case len(replicas) != int(rf):
-			return reject(cluster.InvalidReplicaAssignment, "partition %d has %d replicas, partition 0 has %d", i, len(replicas), rf)
-		case len(replicas) > len(im.Brokers): // before what takes long
-			return reject(cluster.InvalidReplicaAssignment, "partition %d has %d replicas, there are %d live brokers", i, len(replicas), len(im.Brokers))
-		case hasDuplicates(replicas):
-			return reject(cluster.InvalidReplicaAssignment, "partition %d has a broker twice in %v", i, replicas)
+		if n := len(replicas); n > 0 && n != int(rf) {
+			return reject(cluster.InvalidReplicaAssignment, "partition %d has %d replicas, partition 0 has %d", i, n, rf)
 		}
-		for _, id := range replicas {
-			if im.Brokers[id] == nil {
-				return reject(cluster.InvalidReplicaAssignment, "partition %d: broker %d is not live", i, id)
-			}
+		if rej := validateReplicas(im, int32(i), replicas); rej != nil {
+			return rej
 		}
 	}
 	return nil

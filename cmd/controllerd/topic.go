@@ -21,8 +21,8 @@ const pageSize = 10_000
 
 func newTopic() *cobra.Command {
 	c := &client{}
-	group := newGroup("topic", "Create, delete and look at topics",
-		newTopicCreate(c), newTopicDelete(c), newTopicAlter(c), newTopicList(c), newTopicDescribe(c))
+	group := newGroup("topic", "Create, change, delete and look at topics",
+		newTopicCreate(c), newTopicDelete(c), newTopicAlter(c), newTopicExpand(c), newTopicList(c), newTopicDescribe(c))
 	c.addFlags(group)
 	return group
 }

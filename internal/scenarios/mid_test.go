@@ -206,3 +206,50 @@ func TestActiveDiesInsideElections(t *testing.T) {
 	}
 	w.atRest()
 }
+
+// The active dies inside expansions, of which the replicas are chosen or given:
+// each topic has the partitions that it is to have, and those that it had are as
+// they were.
+func TestActiveDiesInsideExpansion(t *testing.T) {
+	t.Parallel()
+	w := newInside(t, 3)
+	w.create("orders", 10, 3)
+	w.converged(limit)
+	took := firstGuess
+	count := int32(10)
+	for n := range rounds {
+		np := &pb.NewPartitions{Topic: "orders", Count: count + insidePartitions}
+		if n%2 == 1 {
+			for range insidePartitions {
+				np.Assignments = append(np.Assignments, &pb.ReplicaAssignment{Replicas: []int32{2, 1, 0}})
+			}
+		}
+		req := &pb.CreatePartitionsRequest{Topics: []*pb.NewPartitions{np}, RequestId: fmt.Sprint("request-", n)}
+		took = w.kill(took, func() {
+			insist(w.world, "expand", func(ctx context.Context, a pb.AdminServiceClient) (*pb.CreatePartitionsResponse, error) {
+				return a.CreatePartitions(ctx, req)
+			}, func(resp *pb.CreatePartitionsResponse) error {
+				if r := resp.GetResults()[0]; r.GetError() != "" {
+					return errors.New(r.GetMessage())
+				}
+				return nil
+			})
+		})
+		w.await("the partitions are made", limit, func() bool {
+			return w.inTruth("orders", func(im *cluster.Image, t *cluster.Topic) bool { return t.Made() == np.GetCount() })
+		})
+		if !w.inTruth("orders", func(im *cluster.Image, t *cluster.Topic) bool {
+			for i := count; i < np.GetCount(); i++ {
+				p := im.Partition(cluster.PartitionID{Topic: t.ID, Index: i})
+				if p == nil || p.Leader == cluster.NoLeader || n%2 == 1 && !slices.Equal(p.Replicas, []cluster.BrokerID{2, 1, 0}) {
+					return false
+				}
+			}
+			return every(im, t, func(p *cluster.Partition) bool { return len(p.Replicas) == 3 && p.LeaderEpoch == 0 })
+		}) {
+			t.Fatalf("round %d: the partitions are not as they should be", n)
+		}
+		count = np.GetCount()
+	}
+	w.atRest()
+}

@@ -465,6 +465,40 @@ func (r *rows) pages() {
 	settings("validate_only", "set", ok, func(q *pb.AlterSettingsRequest) {}, true)
 	settings("reason", "huge", invalid, func(q *pb.AlterSettingsRequest) { q.Reason = huge }, false)
 
+	badPartitions, badAssignment := string(cluster.InvalidPartitions), string(cluster.InvalidReplicaAssignment)
+	expand := func(path, what, want string, change func(*pb.CreatePartitionsRequest), decided bool) {
+		valid := &pb.CreatePartitionsRequest{Topics: []*pb.NewPartitions{{Topic: "orders", Count: 1000}}, ValidateOnly: true}
+		add(r, "CreatePartitions", path, what, valid, change, want, decided)
+	}
+	expand("topics", "missing", invalid, func(q *pb.CreatePartitionsRequest) { q.Topics = nil }, false)
+	expand("topics", "duplicate", invalid, func(q *pb.CreatePartitionsRequest) { q.Topics = append(q.Topics, q.Topics[0]) }, true)
+	expand("topics", "1,001 of them", invalid, func(q *pb.CreatePartitionsRequest) {
+		for range 1000 {
+			q.Topics = append(q.Topics, &pb.NewPartitions{})
+		}
+	}, false)
+	expand("topics.topic", "unknown", string(cluster.UnknownTopicOrPartition), func(q *pb.CreatePartitionsRequest) { q.Topics[0].Topic = huge }, true)
+	for what, n := range map[string]int32{"negative": -1, "zero": 0, "fewer": 1, "huge": math.MaxInt32} {
+		expand("topics.count", what, badPartitions, func(q *pb.CreatePartitionsRequest) { q.Topics[0].Count = n }, true)
+	}
+	expand("topics.assignments", "too few", badAssignment, func(q *pb.CreatePartitionsRequest) {
+		q.Topics[0].Assignments = []*pb.ReplicaAssignment{{Replicas: []int32{1}}}
+	}, true)
+	expand("topics.assignments", "10,001 of them", invalid, func(q *pb.CreatePartitionsRequest) {
+		q.Topics[0].Assignments = make([]*pb.ReplicaAssignment, 10_001)
+		for i := range q.Topics[0].Assignments {
+			q.Topics[0].Assignments[i] = &pb.ReplicaAssignment{}
+		}
+	}, false)
+	for what, ids := range map[string][]int32{"none": nil, "unknown": {99}, "duplicate": {1, 1}, "negative": {-1}, "too many": make([]int32, 1000)} {
+		expand("topics.assignments.replicas", what, badAssignment, func(q *pb.CreatePartitionsRequest) {
+			q.Topics[0].Count, q.Topics[0].Assignments = 5, []*pb.ReplicaAssignment{{Replicas: ids}} // it has 4
+		}, true)
+	}
+	expand("validate_only", "set", ok, func(*pb.CreatePartitionsRequest) {}, true)
+	expand("request_id", "huge", invalid, func(q *pb.CreatePartitionsRequest) { q.RequestId = huge }, false)
+	expand("reason", "huge", invalid, func(q *pb.CreatePartitionsRequest) { q.Reason = huge }, false)
+
 	alterTopic := func(path, what, want string, change func(*pb.AlterTopicsRequest), decided bool) {
 		valid := &pb.AlterTopicsRequest{Topics: []string{"orders"}, Set: map[string]string{"x": "y"}, ValidateOnly: true}
 		add(r, "AlterTopics", path, what, valid, change, want, decided)

@@ -151,14 +151,50 @@ func (w *World) deleted(t *pb.TopicToDelete, again bool) {
 func (w *World) operate() {
 	w.after(w.upTo(5*time.Second), func() {
 		if !w.calm {
-			if w.chance(0.3) {
+			switch {
+			case w.chance(0.3):
 				w.alterSettings()
-			} else {
+			case w.chance(0.3):
+				w.createPartitions()
+			default:
 				w.electLeaders()
 			}
 			w.operate()
 		}
 	})
+}
+
+// createPartitions asks some daemon for more partitions of a topic, once.
+func (w *World) createPartitions() {
+	if w.topics == 0 {
+		return
+	}
+	t := w.truth().Topics[topicName(1+w.rng.IntN(w.topics))]
+	if t == nil || t.Wanted() > 40 {
+		return
+	}
+	np := &pb.NewPartitions{Topic: t.Name, Count: t.Wanted() + 1 + w.rng.Int32N(5)}
+	for i := t.Wanted(); w.chance(0.9) && i < np.GetCount(); i++ { // mostly as given
+		first := w.rng.Int32N(brokers)
+		np.Assignments = append(np.Assignments, &pb.ReplicaAssignment{Replicas: []int32{first, (first + 1) % brokers, (first + 3) % brokers}})
+	}
+	r := &pb.CreatePartitionsRequest{Topics: []*pb.NewPartitions{np}, RequestId: fmt.Sprint(w.now), Reason: "asked to"}
+	w.ask(nil, &link{}, w.rng.IntN(daemons), 5*time.Second,
+		func(d *simDaemon, c *rpcCall) { d.decide(c, rpc.CreatePartitions{CreatePartitionsRequest: r}, true) },
+		func(resp any, err error) {
+			w.tracef("operator: %v, %v", resp, err)
+			if err != nil {
+				return
+			}
+			result := resp.(*pb.CreatePartitionsResponse).GetResults()[0]
+			if result.GetError() != "" {
+				return
+			}
+			w.seen["topic expanded"]++
+			if now := w.truth().TopicByID(cluster.TopicID(result.GetTopicId())); now != nil && now.Wanted() < result.GetPartitions() && !w.isDoomed(string(now.ID[:])) {
+				w.blame(ErrUnstored, "the operator was told that topic %s has %d partitions, it has %d", t.Name, result.GetPartitions(), now.Wanted())
+			}
+		})
 }
 
 // alterSettings asks some daemon for other settings, once.

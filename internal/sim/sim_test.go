@@ -121,6 +121,8 @@ var mustSee = map[string]int{
 	"resume point from before what is remembered refused": 20,
 	"hidden block swept":                                  100,
 	"ISR member that had restarted refused":               20,
+	"settings altered":                                    100,
+	"topic expanded":                                      50,
 	"ELECTION_TYPE_PREFERRED":                             50,
 	"ELECTION_TYPE_UNCLEAN":                               10,
 	"ELECTION_TYPE_DESIGNATED":                            10,

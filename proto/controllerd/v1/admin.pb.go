@@ -955,6 +955,280 @@ func (x *ElectionResult) GetPreviousLeader() int32 {
 	return 0
 }
 
+type CreatePartitionsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Each with its own result.
+	Topics []*NewPartitions `protobuf:"bytes,1,rep,name=topics,proto3" json:"topics,omitempty"`
+	// A retry with the same id gets the first answer.
+	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Nothing is made: the results say what would be.
+	ValidateOnly  bool   `protobuf:"varint,3,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreatePartitionsRequest) Reset() {
+	*x = CreatePartitionsRequest{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreatePartitionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreatePartitionsRequest) ProtoMessage() {}
+
+func (x *CreatePartitionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreatePartitionsRequest.ProtoReflect.Descriptor instead.
+func (*CreatePartitionsRequest) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *CreatePartitionsRequest) GetTopics() []*NewPartitions {
+	if x != nil {
+		return x.Topics
+	}
+	return nil
+}
+
+func (x *CreatePartitionsRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *CreatePartitionsRequest) GetValidateOnly() bool {
+	if x != nil {
+		return x.ValidateOnly
+	}
+	return false
+}
+
+func (x *CreatePartitionsRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type NewPartitions struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// How many the topic is to have in all, more than it has.
+	Count int32 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	// The replicas of the new partitions, in order of partition. Empty: they are
+	// chosen.
+	Assignments   []*ReplicaAssignment `protobuf:"bytes,3,rep,name=assignments,proto3" json:"assignments,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NewPartitions) Reset() {
+	*x = NewPartitions{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NewPartitions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NewPartitions) ProtoMessage() {}
+
+func (x *NewPartitions) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NewPartitions.ProtoReflect.Descriptor instead.
+func (*NewPartitions) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *NewPartitions) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *NewPartitions) GetCount() int32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *NewPartitions) GetAssignments() []*ReplicaAssignment {
+	if x != nil {
+		return x.Assignments
+	}
+	return nil
+}
+
+type CreatePartitionsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of the request.
+	Results []*CreatePartitionsResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	// The revision at which the results held.
+	Revision      int64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreatePartitionsResponse) Reset() {
+	*x = CreatePartitionsResponse{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreatePartitionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreatePartitionsResponse) ProtoMessage() {}
+
+func (x *CreatePartitionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreatePartitionsResponse.ProtoReflect.Descriptor instead.
+func (*CreatePartitionsResponse) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *CreatePartitionsResponse) GetResults() []*CreatePartitionsResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+func (x *CreatePartitionsResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+type CreatePartitionsResult struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Topic   string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	TopicId []byte                 `protobuf:"bytes,2,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
+	// How many the topic is to have by now, and has; the rest follows at once.
+	Partitions int32 `protobuf:"varint,3,opt,name=partitions,proto3" json:"partitions,omitempty"`
+	Made       int32 `protobuf:"varint,4,opt,name=made,proto3" json:"made,omitempty"`
+	// Empty: done. Otherwise Kafka's error name.
+	Error         string `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	Message       string `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreatePartitionsResult) Reset() {
+	*x = CreatePartitionsResult{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreatePartitionsResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreatePartitionsResult) ProtoMessage() {}
+
+func (x *CreatePartitionsResult) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreatePartitionsResult.ProtoReflect.Descriptor instead.
+func (*CreatePartitionsResult) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *CreatePartitionsResult) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *CreatePartitionsResult) GetTopicId() []byte {
+	if x != nil {
+		return x.TopicId
+	}
+	return nil
+}
+
+func (x *CreatePartitionsResult) GetPartitions() int32 {
+	if x != nil {
+		return x.Partitions
+	}
+	return 0
+}
+
+func (x *CreatePartitionsResult) GetMade() int32 {
+	if x != nil {
+		return x.Made
+	}
+	return 0
+}
+
+func (x *CreatePartitionsResult) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *CreatePartitionsResult) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 type AlterTopicsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most 1,000.
@@ -971,7 +1245,7 @@ type AlterTopicsRequest struct {
 
 func (x *AlterTopicsRequest) Reset() {
 	*x = AlterTopicsRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[13]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -983,7 +1257,7 @@ func (x *AlterTopicsRequest) String() string {
 func (*AlterTopicsRequest) ProtoMessage() {}
 
 func (x *AlterTopicsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[13]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -996,7 +1270,7 @@ func (x *AlterTopicsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterTopicsRequest.ProtoReflect.Descriptor instead.
 func (*AlterTopicsRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AlterTopicsRequest) GetTopics() []string {
@@ -1046,7 +1320,7 @@ type AlterTopicsResponse struct {
 
 func (x *AlterTopicsResponse) Reset() {
 	*x = AlterTopicsResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[14]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1058,7 +1332,7 @@ func (x *AlterTopicsResponse) String() string {
 func (*AlterTopicsResponse) ProtoMessage() {}
 
 func (x *AlterTopicsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[14]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1071,7 +1345,7 @@ func (x *AlterTopicsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterTopicsResponse.ProtoReflect.Descriptor instead.
 func (*AlterTopicsResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AlterTopicsResponse) GetResults() []*AlterTopicResult {
@@ -1102,7 +1376,7 @@ type AlterTopicResult struct {
 
 func (x *AlterTopicResult) Reset() {
 	*x = AlterTopicResult{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[15]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1114,7 +1388,7 @@ func (x *AlterTopicResult) String() string {
 func (*AlterTopicResult) ProtoMessage() {}
 
 func (x *AlterTopicResult) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[15]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1127,7 +1401,7 @@ func (x *AlterTopicResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterTopicResult.ProtoReflect.Descriptor instead.
 func (*AlterTopicResult) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AlterTopicResult) GetTopic() string {
@@ -1166,7 +1440,7 @@ type DescribeSettingsRequest struct {
 
 func (x *DescribeSettingsRequest) Reset() {
 	*x = DescribeSettingsRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[16]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1178,7 +1452,7 @@ func (x *DescribeSettingsRequest) String() string {
 func (*DescribeSettingsRequest) ProtoMessage() {}
 
 func (x *DescribeSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[16]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1191,7 +1465,7 @@ func (x *DescribeSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeSettingsRequest.ProtoReflect.Descriptor instead.
 func (*DescribeSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 type DescribeSettingsResponse struct {
@@ -1213,7 +1487,7 @@ type DescribeSettingsResponse struct {
 
 func (x *DescribeSettingsResponse) Reset() {
 	*x = DescribeSettingsResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[17]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1225,7 +1499,7 @@ func (x *DescribeSettingsResponse) String() string {
 func (*DescribeSettingsResponse) ProtoMessage() {}
 
 func (x *DescribeSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[17]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1238,7 +1512,7 @@ func (x *DescribeSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeSettingsResponse.ProtoReflect.Descriptor instead.
 func (*DescribeSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DescribeSettingsResponse) GetSettings() []*SettingValue {
@@ -1304,7 +1578,7 @@ type SettingValue struct {
 
 func (x *SettingValue) Reset() {
 	*x = SettingValue{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[18]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1316,7 +1590,7 @@ func (x *SettingValue) String() string {
 func (*SettingValue) ProtoMessage() {}
 
 func (x *SettingValue) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[18]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1329,7 +1603,7 @@ func (x *SettingValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettingValue.ProtoReflect.Descriptor instead.
 func (*SettingValue) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SettingValue) GetName() string {
@@ -1397,7 +1671,7 @@ type AlterSettingsRequest struct {
 
 func (x *AlterSettingsRequest) Reset() {
 	*x = AlterSettingsRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[19]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1409,7 +1683,7 @@ func (x *AlterSettingsRequest) String() string {
 func (*AlterSettingsRequest) ProtoMessage() {}
 
 func (x *AlterSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[19]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1422,7 +1696,7 @@ func (x *AlterSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterSettingsRequest.ProtoReflect.Descriptor instead.
 func (*AlterSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AlterSettingsRequest) GetSet() map[string]string {
@@ -1472,7 +1746,7 @@ type AlterSettingsResponse struct {
 
 func (x *AlterSettingsResponse) Reset() {
 	*x = AlterSettingsResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[20]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1484,7 +1758,7 @@ func (x *AlterSettingsResponse) String() string {
 func (*AlterSettingsResponse) ProtoMessage() {}
 
 func (x *AlterSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[20]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1497,7 +1771,7 @@ func (x *AlterSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterSettingsResponse.ProtoReflect.Descriptor instead.
 func (*AlterSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AlterSettingsResponse) GetChanged() bool {
@@ -1525,7 +1799,7 @@ type ListTopicsRequest struct {
 
 func (x *ListTopicsRequest) Reset() {
 	*x = ListTopicsRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[21]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1537,7 +1811,7 @@ func (x *ListTopicsRequest) String() string {
 func (*ListTopicsRequest) ProtoMessage() {}
 
 func (x *ListTopicsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[21]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1550,7 +1824,7 @@ func (x *ListTopicsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTopicsRequest.ProtoReflect.Descriptor instead.
 func (*ListTopicsRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListTopicsRequest) GetPageSize() int32 {
@@ -1578,7 +1852,7 @@ type ListTopicsResponse struct {
 
 func (x *ListTopicsResponse) Reset() {
 	*x = ListTopicsResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[22]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1590,7 +1864,7 @@ func (x *ListTopicsResponse) String() string {
 func (*ListTopicsResponse) ProtoMessage() {}
 
 func (x *ListTopicsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[22]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1603,7 +1877,7 @@ func (x *ListTopicsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTopicsResponse.ProtoReflect.Descriptor instead.
 func (*ListTopicsResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListTopicsResponse) GetTopics() []*TopicSummary {
@@ -1644,7 +1918,7 @@ type TopicSummary struct {
 
 func (x *TopicSummary) Reset() {
 	*x = TopicSummary{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[23]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1656,7 +1930,7 @@ func (x *TopicSummary) String() string {
 func (*TopicSummary) ProtoMessage() {}
 
 func (x *TopicSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[23]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1669,7 +1943,7 @@ func (x *TopicSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicSummary.ProtoReflect.Descriptor instead.
 func (*TopicSummary) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *TopicSummary) GetName() string {
@@ -1741,7 +2015,7 @@ type DescribeTopicRequest struct {
 
 func (x *DescribeTopicRequest) Reset() {
 	*x = DescribeTopicRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[24]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1753,7 +2027,7 @@ func (x *DescribeTopicRequest) String() string {
 func (*DescribeTopicRequest) ProtoMessage() {}
 
 func (x *DescribeTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[24]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1766,7 +2040,7 @@ func (x *DescribeTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTopicRequest.ProtoReflect.Descriptor instead.
 func (*DescribeTopicRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DescribeTopicRequest) GetName() string {
@@ -1822,7 +2096,7 @@ type DescribeTopicResponse struct {
 
 func (x *DescribeTopicResponse) Reset() {
 	*x = DescribeTopicResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[25]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1834,7 +2108,7 @@ func (x *DescribeTopicResponse) String() string {
 func (*DescribeTopicResponse) ProtoMessage() {}
 
 func (x *DescribeTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[25]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1847,7 +2121,7 @@ func (x *DescribeTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTopicResponse.ProtoReflect.Descriptor instead.
 func (*DescribeTopicResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DescribeTopicResponse) GetTopic() *TopicSummary {
@@ -1958,7 +2232,7 @@ type UnconfirmedReplicas struct {
 
 func (x *UnconfirmedReplicas) Reset() {
 	*x = UnconfirmedReplicas{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[26]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1970,7 +2244,7 @@ func (x *UnconfirmedReplicas) String() string {
 func (*UnconfirmedReplicas) ProtoMessage() {}
 
 func (x *UnconfirmedReplicas) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[26]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1983,7 +2257,7 @@ func (x *UnconfirmedReplicas) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnconfirmedReplicas.ProtoReflect.Descriptor instead.
 func (*UnconfirmedReplicas) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *UnconfirmedReplicas) GetBrokerId() int32 {
@@ -2013,7 +2287,7 @@ type ListTombstonesRequest struct {
 
 func (x *ListTombstonesRequest) Reset() {
 	*x = ListTombstonesRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[27]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2025,7 +2299,7 @@ func (x *ListTombstonesRequest) String() string {
 func (*ListTombstonesRequest) ProtoMessage() {}
 
 func (x *ListTombstonesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[27]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2038,7 +2312,7 @@ func (x *ListTombstonesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTombstonesRequest.ProtoReflect.Descriptor instead.
 func (*ListTombstonesRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListTombstonesRequest) GetPageSize() int32 {
@@ -2074,7 +2348,7 @@ type ListTombstonesResponse struct {
 
 func (x *ListTombstonesResponse) Reset() {
 	*x = ListTombstonesResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[28]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2086,7 +2360,7 @@ func (x *ListTombstonesResponse) String() string {
 func (*ListTombstonesResponse) ProtoMessage() {}
 
 func (x *ListTombstonesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[28]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2099,7 +2373,7 @@ func (x *ListTombstonesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTombstonesResponse.ProtoReflect.Descriptor instead.
 func (*ListTombstonesResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListTombstonesResponse) GetTombstones() []*TombstoneSummary {
@@ -2141,7 +2415,7 @@ type TombstoneSummary struct {
 
 func (x *TombstoneSummary) Reset() {
 	*x = TombstoneSummary{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[29]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2153,7 +2427,7 @@ func (x *TombstoneSummary) String() string {
 func (*TombstoneSummary) ProtoMessage() {}
 
 func (x *TombstoneSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[29]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2166,7 +2440,7 @@ func (x *TombstoneSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TombstoneSummary.ProtoReflect.Descriptor instead.
 func (*TombstoneSummary) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TombstoneSummary) GetTopicId() []byte {
@@ -2228,7 +2502,7 @@ type OfflineReplicas struct {
 
 func (x *OfflineReplicas) Reset() {
 	*x = OfflineReplicas{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[30]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2240,7 +2514,7 @@ func (x *OfflineReplicas) String() string {
 func (*OfflineReplicas) ProtoMessage() {}
 
 func (x *OfflineReplicas) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[30]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2253,7 +2527,7 @@ func (x *OfflineReplicas) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfflineReplicas.ProtoReflect.Descriptor instead.
 func (*OfflineReplicas) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *OfflineReplicas) GetPartition() int32 {
@@ -2278,7 +2552,7 @@ type ListBrokersRequest struct {
 
 func (x *ListBrokersRequest) Reset() {
 	*x = ListBrokersRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[31]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2290,7 +2564,7 @@ func (x *ListBrokersRequest) String() string {
 func (*ListBrokersRequest) ProtoMessage() {}
 
 func (x *ListBrokersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[31]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2303,7 +2577,7 @@ func (x *ListBrokersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBrokersRequest.ProtoReflect.Descriptor instead.
 func (*ListBrokersRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 type ListBrokersResponse struct {
@@ -2318,7 +2592,7 @@ type ListBrokersResponse struct {
 
 func (x *ListBrokersResponse) Reset() {
 	*x = ListBrokersResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[32]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2330,7 +2604,7 @@ func (x *ListBrokersResponse) String() string {
 func (*ListBrokersResponse) ProtoMessage() {}
 
 func (x *ListBrokersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[32]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2343,7 +2617,7 @@ func (x *ListBrokersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBrokersResponse.ProtoReflect.Descriptor instead.
 func (*ListBrokersResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListBrokersResponse) GetBrokers() []*BrokerSummary {
@@ -2409,7 +2683,7 @@ type BrokerSummary struct {
 
 func (x *BrokerSummary) Reset() {
 	*x = BrokerSummary{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[33]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2421,7 +2695,7 @@ func (x *BrokerSummary) String() string {
 func (*BrokerSummary) ProtoMessage() {}
 
 func (x *BrokerSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[33]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2434,7 +2708,7 @@ func (x *BrokerSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrokerSummary.ProtoReflect.Descriptor instead.
 func (*BrokerSummary) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *BrokerSummary) GetId() int32 {
@@ -2578,7 +2852,7 @@ type DescribeControllerRequest struct {
 
 func (x *DescribeControllerRequest) Reset() {
 	*x = DescribeControllerRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[34]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2590,7 +2864,7 @@ func (x *DescribeControllerRequest) String() string {
 func (*DescribeControllerRequest) ProtoMessage() {}
 
 func (x *DescribeControllerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[34]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2603,7 +2877,7 @@ func (x *DescribeControllerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeControllerRequest.ProtoReflect.Descriptor instead.
 func (*DescribeControllerRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 type DescribeControllerResponse struct {
@@ -2648,7 +2922,7 @@ type DescribeControllerResponse struct {
 
 func (x *DescribeControllerResponse) Reset() {
 	*x = DescribeControllerResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[35]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2660,7 +2934,7 @@ func (x *DescribeControllerResponse) String() string {
 func (*DescribeControllerResponse) ProtoMessage() {}
 
 func (x *DescribeControllerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[35]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2673,7 +2947,7 @@ func (x *DescribeControllerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeControllerResponse.ProtoReflect.Descriptor instead.
 func (*DescribeControllerResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DescribeControllerResponse) GetId() string {
@@ -2846,7 +3120,7 @@ type DaemonLease struct {
 
 func (x *DaemonLease) Reset() {
 	*x = DaemonLease{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[36]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2858,7 +3132,7 @@ func (x *DaemonLease) String() string {
 func (*DaemonLease) ProtoMessage() {}
 
 func (x *DaemonLease) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[36]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2871,7 +3145,7 @@ func (x *DaemonLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DaemonLease.ProtoReflect.Descriptor instead.
 func (*DaemonLease) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DaemonLease) GetTtlMs() int64 {
@@ -2903,7 +3177,7 @@ type ListControllersRequest struct {
 
 func (x *ListControllersRequest) Reset() {
 	*x = ListControllersRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[37]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2915,7 +3189,7 @@ func (x *ListControllersRequest) String() string {
 func (*ListControllersRequest) ProtoMessage() {}
 
 func (x *ListControllersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[37]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2928,7 +3202,7 @@ func (x *ListControllersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListControllersRequest.ProtoReflect.Descriptor instead.
 func (*ListControllersRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 type ListControllersResponse struct {
@@ -2941,7 +3215,7 @@ type ListControllersResponse struct {
 
 func (x *ListControllersResponse) Reset() {
 	*x = ListControllersResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[38]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2953,7 +3227,7 @@ func (x *ListControllersResponse) String() string {
 func (*ListControllersResponse) ProtoMessage() {}
 
 func (x *ListControllersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[38]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2966,7 +3240,7 @@ func (x *ListControllersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListControllersResponse.ProtoReflect.Descriptor instead.
 func (*ListControllersResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListControllersResponse) GetControllers() []*ControllerSummary {
@@ -2997,7 +3271,7 @@ type ControllerSummary struct {
 
 func (x *ControllerSummary) Reset() {
 	*x = ControllerSummary{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[39]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3009,7 +3283,7 @@ func (x *ControllerSummary) String() string {
 func (*ControllerSummary) ProtoMessage() {}
 
 func (x *ControllerSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[39]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3022,7 +3296,7 @@ func (x *ControllerSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControllerSummary.ProtoReflect.Descriptor instead.
 func (*ControllerSummary) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ControllerSummary) GetId() string {
@@ -3077,7 +3351,7 @@ type ListTermsRequest struct {
 
 func (x *ListTermsRequest) Reset() {
 	*x = ListTermsRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[40]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3089,7 +3363,7 @@ func (x *ListTermsRequest) String() string {
 func (*ListTermsRequest) ProtoMessage() {}
 
 func (x *ListTermsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[40]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3102,7 +3376,7 @@ func (x *ListTermsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTermsRequest.ProtoReflect.Descriptor instead.
 func (*ListTermsRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListTermsRequest) GetLimit() int32 {
@@ -3123,7 +3397,7 @@ type ListTermsResponse struct {
 
 func (x *ListTermsResponse) Reset() {
 	*x = ListTermsResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[41]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3135,7 +3409,7 @@ func (x *ListTermsResponse) String() string {
 func (*ListTermsResponse) ProtoMessage() {}
 
 func (x *ListTermsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[41]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3148,7 +3422,7 @@ func (x *ListTermsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTermsResponse.ProtoReflect.Descriptor instead.
 func (*ListTermsResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListTermsResponse) GetTerms() []*TermRecord {
@@ -3177,7 +3451,7 @@ type ResignControllerRequest struct {
 
 func (x *ResignControllerRequest) Reset() {
 	*x = ResignControllerRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[42]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3189,7 +3463,7 @@ func (x *ResignControllerRequest) String() string {
 func (*ResignControllerRequest) ProtoMessage() {}
 
 func (x *ResignControllerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[42]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3202,7 +3476,7 @@ func (x *ResignControllerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResignControllerRequest.ProtoReflect.Descriptor instead.
 func (*ResignControllerRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ResignControllerRequest) GetReason() string {
@@ -3229,7 +3503,7 @@ type ResignControllerResponse struct {
 
 func (x *ResignControllerResponse) Reset() {
 	*x = ResignControllerResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[43]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3241,7 +3515,7 @@ func (x *ResignControllerResponse) String() string {
 func (*ResignControllerResponse) ProtoMessage() {}
 
 func (x *ResignControllerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[43]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3254,7 +3528,7 @@ func (x *ResignControllerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResignControllerResponse.ProtoReflect.Descriptor instead.
 func (*ResignControllerResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{43}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ResignControllerResponse) GetEpoch() int64 {
@@ -3277,7 +3551,7 @@ type TransferControllerRequest struct {
 
 func (x *TransferControllerRequest) Reset() {
 	*x = TransferControllerRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[44]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3289,7 +3563,7 @@ func (x *TransferControllerRequest) String() string {
 func (*TransferControllerRequest) ProtoMessage() {}
 
 func (x *TransferControllerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[44]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3302,7 +3576,7 @@ func (x *TransferControllerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferControllerRequest.ProtoReflect.Descriptor instead.
 func (*TransferControllerRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{44}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *TransferControllerRequest) GetSuccessor() string {
@@ -3336,7 +3610,7 @@ type TransferControllerResponse struct {
 
 func (x *TransferControllerResponse) Reset() {
 	*x = TransferControllerResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[45]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3348,7 +3622,7 @@ func (x *TransferControllerResponse) String() string {
 func (*TransferControllerResponse) ProtoMessage() {}
 
 func (x *TransferControllerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[45]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3361,7 +3635,7 @@ func (x *TransferControllerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferControllerResponse.ProtoReflect.Descriptor instead.
 func (*TransferControllerResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{45}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *TransferControllerResponse) GetEpoch() int64 {
@@ -3448,7 +3722,29 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12\x16\n" +
 	"\x06leader\x18\x05 \x01(\x05R\x06leader\x12'\n" +
-	"\x0fprevious_leader\x18\x06 \x01(\x05R\x0epreviousLeader\"\xf6\x01\n" +
+	"\x0fprevious_leader\x18\x06 \x01(\x05R\x0epreviousLeader\"\xac\x01\n" +
+	"\x17CreatePartitionsRequest\x125\n" +
+	"\x06topics\x18\x01 \x03(\v2\x1d.controllerd.v1.NewPartitionsR\x06topics\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\x12#\n" +
+	"\rvalidate_only\x18\x03 \x01(\bR\fvalidateOnly\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\x80\x01\n" +
+	"\rNewPartitions\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\x05R\x05count\x12C\n" +
+	"\vassignments\x18\x03 \x03(\v2!.controllerd.v1.ReplicaAssignmentR\vassignments\"x\n" +
+	"\x18CreatePartitionsResponse\x12@\n" +
+	"\aresults\x18\x01 \x03(\v2&.controllerd.v1.CreatePartitionsResultR\aresults\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\"\xad\x01\n" +
+	"\x16CreatePartitionsResult\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x19\n" +
+	"\btopic_id\x18\x02 \x01(\fR\atopicId\x12\x1e\n" +
+	"\n" +
+	"partitions\x18\x03 \x01(\x05R\n" +
+	"partitions\x12\x12\n" +
+	"\x04made\x18\x04 \x01(\x05R\x04made\x12\x14\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\x12\x18\n" +
+	"\amessage\x18\x06 \x01(\tR\amessage\"\xf6\x01\n" +
 	"\x12AlterTopicsRequest\x12\x16\n" +
 	"\x06topics\x18\x01 \x03(\tR\x06topics\x12=\n" +
 	"\x03set\x18\x02 \x03(\v2+.controllerd.v1.AlterTopicsRequest.SetEntryR\x03set\x12\x14\n" +
@@ -3672,11 +3968,12 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\x19ELECTION_TYPE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17ELECTION_TYPE_PREFERRED\x10\x01\x12\x19\n" +
 	"\x15ELECTION_TYPE_UNCLEAN\x10\x02\x12\x1c\n" +
-	"\x18ELECTION_TYPE_DESIGNATED\x10\x032\x9f\v\n" +
+	"\x18ELECTION_TYPE_DESIGNATED\x10\x032\x86\f\n" +
 	"\fAdminService\x12Y\n" +
 	"\fCreateTopics\x12#.controllerd.v1.CreateTopicsRequest\x1a$.controllerd.v1.CreateTopicsResponse\x12Y\n" +
 	"\fDeleteTopics\x12#.controllerd.v1.DeleteTopicsRequest\x1a$.controllerd.v1.DeleteTopicsResponse\x12Y\n" +
-	"\fElectLeaders\x12#.controllerd.v1.ElectLeadersRequest\x1a$.controllerd.v1.ElectLeadersResponse\x12V\n" +
+	"\fElectLeaders\x12#.controllerd.v1.ElectLeadersRequest\x1a$.controllerd.v1.ElectLeadersResponse\x12e\n" +
+	"\x10CreatePartitions\x12'.controllerd.v1.CreatePartitionsRequest\x1a(.controllerd.v1.CreatePartitionsResponse\x12V\n" +
 	"\vAlterTopics\x12\".controllerd.v1.AlterTopicsRequest\x1a#.controllerd.v1.AlterTopicsResponse\x12e\n" +
 	"\x10DescribeSettings\x12'.controllerd.v1.DescribeSettingsRequest\x1a(.controllerd.v1.DescribeSettingsResponse\x12\\\n" +
 	"\rAlterSettings\x12$.controllerd.v1.AlterSettingsRequest\x1a%.controllerd.v1.AlterSettingsResponse\x12S\n" +
@@ -3704,7 +4001,7 @@ func file_controllerd_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_controllerd_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_controllerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
+var file_controllerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
 var file_controllerd_v1_admin_proto_goTypes = []any{
 	(ElectionType)(0),                  // 0: controllerd.v1.ElectionType
 	(*CreateTopicsRequest)(nil),        // 1: controllerd.v1.CreateTopicsRequest
@@ -3720,55 +4017,59 @@ var file_controllerd_v1_admin_proto_goTypes = []any{
 	(*TopicPartitions)(nil),            // 11: controllerd.v1.TopicPartitions
 	(*ElectLeadersResponse)(nil),       // 12: controllerd.v1.ElectLeadersResponse
 	(*ElectionResult)(nil),             // 13: controllerd.v1.ElectionResult
-	(*AlterTopicsRequest)(nil),         // 14: controllerd.v1.AlterTopicsRequest
-	(*AlterTopicsResponse)(nil),        // 15: controllerd.v1.AlterTopicsResponse
-	(*AlterTopicResult)(nil),           // 16: controllerd.v1.AlterTopicResult
-	(*DescribeSettingsRequest)(nil),    // 17: controllerd.v1.DescribeSettingsRequest
-	(*DescribeSettingsResponse)(nil),   // 18: controllerd.v1.DescribeSettingsResponse
-	(*SettingValue)(nil),               // 19: controllerd.v1.SettingValue
-	(*AlterSettingsRequest)(nil),       // 20: controllerd.v1.AlterSettingsRequest
-	(*AlterSettingsResponse)(nil),      // 21: controllerd.v1.AlterSettingsResponse
-	(*ListTopicsRequest)(nil),          // 22: controllerd.v1.ListTopicsRequest
-	(*ListTopicsResponse)(nil),         // 23: controllerd.v1.ListTopicsResponse
-	(*TopicSummary)(nil),               // 24: controllerd.v1.TopicSummary
-	(*DescribeTopicRequest)(nil),       // 25: controllerd.v1.DescribeTopicRequest
-	(*DescribeTopicResponse)(nil),      // 26: controllerd.v1.DescribeTopicResponse
-	(*UnconfirmedReplicas)(nil),        // 27: controllerd.v1.UnconfirmedReplicas
-	(*ListTombstonesRequest)(nil),      // 28: controllerd.v1.ListTombstonesRequest
-	(*ListTombstonesResponse)(nil),     // 29: controllerd.v1.ListTombstonesResponse
-	(*TombstoneSummary)(nil),           // 30: controllerd.v1.TombstoneSummary
-	(*OfflineReplicas)(nil),            // 31: controllerd.v1.OfflineReplicas
-	(*ListBrokersRequest)(nil),         // 32: controllerd.v1.ListBrokersRequest
-	(*ListBrokersResponse)(nil),        // 33: controllerd.v1.ListBrokersResponse
-	(*BrokerSummary)(nil),              // 34: controllerd.v1.BrokerSummary
-	(*DescribeControllerRequest)(nil),  // 35: controllerd.v1.DescribeControllerRequest
-	(*DescribeControllerResponse)(nil), // 36: controllerd.v1.DescribeControllerResponse
-	(*DaemonLease)(nil),                // 37: controllerd.v1.DaemonLease
-	(*ListControllersRequest)(nil),     // 38: controllerd.v1.ListControllersRequest
-	(*ListControllersResponse)(nil),    // 39: controllerd.v1.ListControllersResponse
-	(*ControllerSummary)(nil),          // 40: controllerd.v1.ControllerSummary
-	(*ListTermsRequest)(nil),           // 41: controllerd.v1.ListTermsRequest
-	(*ListTermsResponse)(nil),          // 42: controllerd.v1.ListTermsResponse
-	(*ResignControllerRequest)(nil),    // 43: controllerd.v1.ResignControllerRequest
-	(*ResignControllerResponse)(nil),   // 44: controllerd.v1.ResignControllerResponse
-	(*TransferControllerRequest)(nil),  // 45: controllerd.v1.TransferControllerRequest
-	(*TransferControllerResponse)(nil), // 46: controllerd.v1.TransferControllerResponse
-	nil,                                // 47: controllerd.v1.NewTopic.ConfigEntry
-	nil,                                // 48: controllerd.v1.AlterTopicsRequest.SetEntry
-	nil,                                // 49: controllerd.v1.AlterTopicResult.ConfigEntry
-	nil,                                // 50: controllerd.v1.AlterSettingsRequest.SetEntry
-	nil,                                // 51: controllerd.v1.DescribeTopicResponse.ConfigEntry
-	nil,                                // 52: controllerd.v1.DescribeControllerResponse.CountersEntry
-	(*Freeze)(nil),                     // 53: controllerd.v1.Freeze
-	(*PartitionRecord)(nil),            // 54: controllerd.v1.PartitionRecord
-	(BrokerState)(0),                   // 55: controllerd.v1.BrokerState
-	(*Endpoint)(nil),                   // 56: controllerd.v1.Endpoint
-	(*TopicReplicas)(nil),              // 57: controllerd.v1.TopicReplicas
-	(*TermRecord)(nil),                 // 58: controllerd.v1.TermRecord
+	(*CreatePartitionsRequest)(nil),    // 14: controllerd.v1.CreatePartitionsRequest
+	(*NewPartitions)(nil),              // 15: controllerd.v1.NewPartitions
+	(*CreatePartitionsResponse)(nil),   // 16: controllerd.v1.CreatePartitionsResponse
+	(*CreatePartitionsResult)(nil),     // 17: controllerd.v1.CreatePartitionsResult
+	(*AlterTopicsRequest)(nil),         // 18: controllerd.v1.AlterTopicsRequest
+	(*AlterTopicsResponse)(nil),        // 19: controllerd.v1.AlterTopicsResponse
+	(*AlterTopicResult)(nil),           // 20: controllerd.v1.AlterTopicResult
+	(*DescribeSettingsRequest)(nil),    // 21: controllerd.v1.DescribeSettingsRequest
+	(*DescribeSettingsResponse)(nil),   // 22: controllerd.v1.DescribeSettingsResponse
+	(*SettingValue)(nil),               // 23: controllerd.v1.SettingValue
+	(*AlterSettingsRequest)(nil),       // 24: controllerd.v1.AlterSettingsRequest
+	(*AlterSettingsResponse)(nil),      // 25: controllerd.v1.AlterSettingsResponse
+	(*ListTopicsRequest)(nil),          // 26: controllerd.v1.ListTopicsRequest
+	(*ListTopicsResponse)(nil),         // 27: controllerd.v1.ListTopicsResponse
+	(*TopicSummary)(nil),               // 28: controllerd.v1.TopicSummary
+	(*DescribeTopicRequest)(nil),       // 29: controllerd.v1.DescribeTopicRequest
+	(*DescribeTopicResponse)(nil),      // 30: controllerd.v1.DescribeTopicResponse
+	(*UnconfirmedReplicas)(nil),        // 31: controllerd.v1.UnconfirmedReplicas
+	(*ListTombstonesRequest)(nil),      // 32: controllerd.v1.ListTombstonesRequest
+	(*ListTombstonesResponse)(nil),     // 33: controllerd.v1.ListTombstonesResponse
+	(*TombstoneSummary)(nil),           // 34: controllerd.v1.TombstoneSummary
+	(*OfflineReplicas)(nil),            // 35: controllerd.v1.OfflineReplicas
+	(*ListBrokersRequest)(nil),         // 36: controllerd.v1.ListBrokersRequest
+	(*ListBrokersResponse)(nil),        // 37: controllerd.v1.ListBrokersResponse
+	(*BrokerSummary)(nil),              // 38: controllerd.v1.BrokerSummary
+	(*DescribeControllerRequest)(nil),  // 39: controllerd.v1.DescribeControllerRequest
+	(*DescribeControllerResponse)(nil), // 40: controllerd.v1.DescribeControllerResponse
+	(*DaemonLease)(nil),                // 41: controllerd.v1.DaemonLease
+	(*ListControllersRequest)(nil),     // 42: controllerd.v1.ListControllersRequest
+	(*ListControllersResponse)(nil),    // 43: controllerd.v1.ListControllersResponse
+	(*ControllerSummary)(nil),          // 44: controllerd.v1.ControllerSummary
+	(*ListTermsRequest)(nil),           // 45: controllerd.v1.ListTermsRequest
+	(*ListTermsResponse)(nil),          // 46: controllerd.v1.ListTermsResponse
+	(*ResignControllerRequest)(nil),    // 47: controllerd.v1.ResignControllerRequest
+	(*ResignControllerResponse)(nil),   // 48: controllerd.v1.ResignControllerResponse
+	(*TransferControllerRequest)(nil),  // 49: controllerd.v1.TransferControllerRequest
+	(*TransferControllerResponse)(nil), // 50: controllerd.v1.TransferControllerResponse
+	nil,                                // 51: controllerd.v1.NewTopic.ConfigEntry
+	nil,                                // 52: controllerd.v1.AlterTopicsRequest.SetEntry
+	nil,                                // 53: controllerd.v1.AlterTopicResult.ConfigEntry
+	nil,                                // 54: controllerd.v1.AlterSettingsRequest.SetEntry
+	nil,                                // 55: controllerd.v1.DescribeTopicResponse.ConfigEntry
+	nil,                                // 56: controllerd.v1.DescribeControllerResponse.CountersEntry
+	(*Freeze)(nil),                     // 57: controllerd.v1.Freeze
+	(*PartitionRecord)(nil),            // 58: controllerd.v1.PartitionRecord
+	(BrokerState)(0),                   // 59: controllerd.v1.BrokerState
+	(*Endpoint)(nil),                   // 60: controllerd.v1.Endpoint
+	(*TopicReplicas)(nil),              // 61: controllerd.v1.TopicReplicas
+	(*TermRecord)(nil),                 // 62: controllerd.v1.TermRecord
 }
 var file_controllerd_v1_admin_proto_depIdxs = []int32{
 	2,  // 0: controllerd.v1.CreateTopicsRequest.topics:type_name -> controllerd.v1.NewTopic
-	47, // 1: controllerd.v1.NewTopic.config:type_name -> controllerd.v1.NewTopic.ConfigEntry
+	51, // 1: controllerd.v1.NewTopic.config:type_name -> controllerd.v1.NewTopic.ConfigEntry
 	3,  // 2: controllerd.v1.NewTopic.assignments:type_name -> controllerd.v1.ReplicaAssignment
 	5,  // 3: controllerd.v1.CreateTopicsResponse.results:type_name -> controllerd.v1.CreateTopicResult
 	7,  // 4: controllerd.v1.DeleteTopicsRequest.topics:type_name -> controllerd.v1.TopicToDelete
@@ -3776,63 +4077,68 @@ var file_controllerd_v1_admin_proto_depIdxs = []int32{
 	0,  // 6: controllerd.v1.ElectLeadersRequest.type:type_name -> controllerd.v1.ElectionType
 	11, // 7: controllerd.v1.ElectLeadersRequest.topics:type_name -> controllerd.v1.TopicPartitions
 	13, // 8: controllerd.v1.ElectLeadersResponse.results:type_name -> controllerd.v1.ElectionResult
-	48, // 9: controllerd.v1.AlterTopicsRequest.set:type_name -> controllerd.v1.AlterTopicsRequest.SetEntry
-	16, // 10: controllerd.v1.AlterTopicsResponse.results:type_name -> controllerd.v1.AlterTopicResult
-	49, // 11: controllerd.v1.AlterTopicResult.config:type_name -> controllerd.v1.AlterTopicResult.ConfigEntry
-	19, // 12: controllerd.v1.DescribeSettingsResponse.settings:type_name -> controllerd.v1.SettingValue
-	53, // 13: controllerd.v1.DescribeSettingsResponse.freeze:type_name -> controllerd.v1.Freeze
-	50, // 14: controllerd.v1.AlterSettingsRequest.set:type_name -> controllerd.v1.AlterSettingsRequest.SetEntry
-	24, // 15: controllerd.v1.ListTopicsResponse.topics:type_name -> controllerd.v1.TopicSummary
-	24, // 16: controllerd.v1.DescribeTopicResponse.topic:type_name -> controllerd.v1.TopicSummary
-	54, // 17: controllerd.v1.DescribeTopicResponse.partitions:type_name -> controllerd.v1.PartitionRecord
-	51, // 18: controllerd.v1.DescribeTopicResponse.config:type_name -> controllerd.v1.DescribeTopicResponse.ConfigEntry
-	31, // 19: controllerd.v1.DescribeTopicResponse.offline:type_name -> controllerd.v1.OfflineReplicas
-	27, // 20: controllerd.v1.DescribeTopicResponse.unconfirmed:type_name -> controllerd.v1.UnconfirmedReplicas
-	30, // 21: controllerd.v1.ListTombstonesResponse.tombstones:type_name -> controllerd.v1.TombstoneSummary
-	34, // 22: controllerd.v1.ListBrokersResponse.brokers:type_name -> controllerd.v1.BrokerSummary
-	55, // 23: controllerd.v1.BrokerSummary.state:type_name -> controllerd.v1.BrokerState
-	56, // 24: controllerd.v1.BrokerSummary.endpoints:type_name -> controllerd.v1.Endpoint
-	57, // 25: controllerd.v1.BrokerSummary.strays:type_name -> controllerd.v1.TopicReplicas
-	52, // 26: controllerd.v1.DescribeControllerResponse.counters:type_name -> controllerd.v1.DescribeControllerResponse.CountersEntry
-	37, // 27: controllerd.v1.DescribeControllerResponse.lease:type_name -> controllerd.v1.DaemonLease
-	53, // 28: controllerd.v1.DescribeControllerResponse.freeze:type_name -> controllerd.v1.Freeze
-	40, // 29: controllerd.v1.ListControllersResponse.controllers:type_name -> controllerd.v1.ControllerSummary
-	58, // 30: controllerd.v1.ListTermsResponse.terms:type_name -> controllerd.v1.TermRecord
-	1,  // 31: controllerd.v1.AdminService.CreateTopics:input_type -> controllerd.v1.CreateTopicsRequest
-	6,  // 32: controllerd.v1.AdminService.DeleteTopics:input_type -> controllerd.v1.DeleteTopicsRequest
-	10, // 33: controllerd.v1.AdminService.ElectLeaders:input_type -> controllerd.v1.ElectLeadersRequest
-	14, // 34: controllerd.v1.AdminService.AlterTopics:input_type -> controllerd.v1.AlterTopicsRequest
-	17, // 35: controllerd.v1.AdminService.DescribeSettings:input_type -> controllerd.v1.DescribeSettingsRequest
-	20, // 36: controllerd.v1.AdminService.AlterSettings:input_type -> controllerd.v1.AlterSettingsRequest
-	22, // 37: controllerd.v1.AdminService.ListTopics:input_type -> controllerd.v1.ListTopicsRequest
-	25, // 38: controllerd.v1.AdminService.DescribeTopic:input_type -> controllerd.v1.DescribeTopicRequest
-	28, // 39: controllerd.v1.AdminService.ListTombstones:input_type -> controllerd.v1.ListTombstonesRequest
-	32, // 40: controllerd.v1.AdminService.ListBrokers:input_type -> controllerd.v1.ListBrokersRequest
-	35, // 41: controllerd.v1.AdminService.DescribeController:input_type -> controllerd.v1.DescribeControllerRequest
-	38, // 42: controllerd.v1.AdminService.ListControllers:input_type -> controllerd.v1.ListControllersRequest
-	41, // 43: controllerd.v1.AdminService.ListTerms:input_type -> controllerd.v1.ListTermsRequest
-	43, // 44: controllerd.v1.AdminService.ResignController:input_type -> controllerd.v1.ResignControllerRequest
-	45, // 45: controllerd.v1.AdminService.TransferController:input_type -> controllerd.v1.TransferControllerRequest
-	4,  // 46: controllerd.v1.AdminService.CreateTopics:output_type -> controllerd.v1.CreateTopicsResponse
-	8,  // 47: controllerd.v1.AdminService.DeleteTopics:output_type -> controllerd.v1.DeleteTopicsResponse
-	12, // 48: controllerd.v1.AdminService.ElectLeaders:output_type -> controllerd.v1.ElectLeadersResponse
-	15, // 49: controllerd.v1.AdminService.AlterTopics:output_type -> controllerd.v1.AlterTopicsResponse
-	18, // 50: controllerd.v1.AdminService.DescribeSettings:output_type -> controllerd.v1.DescribeSettingsResponse
-	21, // 51: controllerd.v1.AdminService.AlterSettings:output_type -> controllerd.v1.AlterSettingsResponse
-	23, // 52: controllerd.v1.AdminService.ListTopics:output_type -> controllerd.v1.ListTopicsResponse
-	26, // 53: controllerd.v1.AdminService.DescribeTopic:output_type -> controllerd.v1.DescribeTopicResponse
-	29, // 54: controllerd.v1.AdminService.ListTombstones:output_type -> controllerd.v1.ListTombstonesResponse
-	33, // 55: controllerd.v1.AdminService.ListBrokers:output_type -> controllerd.v1.ListBrokersResponse
-	36, // 56: controllerd.v1.AdminService.DescribeController:output_type -> controllerd.v1.DescribeControllerResponse
-	39, // 57: controllerd.v1.AdminService.ListControllers:output_type -> controllerd.v1.ListControllersResponse
-	42, // 58: controllerd.v1.AdminService.ListTerms:output_type -> controllerd.v1.ListTermsResponse
-	44, // 59: controllerd.v1.AdminService.ResignController:output_type -> controllerd.v1.ResignControllerResponse
-	46, // 60: controllerd.v1.AdminService.TransferController:output_type -> controllerd.v1.TransferControllerResponse
-	46, // [46:61] is the sub-list for method output_type
-	31, // [31:46] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	15, // 9: controllerd.v1.CreatePartitionsRequest.topics:type_name -> controllerd.v1.NewPartitions
+	3,  // 10: controllerd.v1.NewPartitions.assignments:type_name -> controllerd.v1.ReplicaAssignment
+	17, // 11: controllerd.v1.CreatePartitionsResponse.results:type_name -> controllerd.v1.CreatePartitionsResult
+	52, // 12: controllerd.v1.AlterTopicsRequest.set:type_name -> controllerd.v1.AlterTopicsRequest.SetEntry
+	20, // 13: controllerd.v1.AlterTopicsResponse.results:type_name -> controllerd.v1.AlterTopicResult
+	53, // 14: controllerd.v1.AlterTopicResult.config:type_name -> controllerd.v1.AlterTopicResult.ConfigEntry
+	23, // 15: controllerd.v1.DescribeSettingsResponse.settings:type_name -> controllerd.v1.SettingValue
+	57, // 16: controllerd.v1.DescribeSettingsResponse.freeze:type_name -> controllerd.v1.Freeze
+	54, // 17: controllerd.v1.AlterSettingsRequest.set:type_name -> controllerd.v1.AlterSettingsRequest.SetEntry
+	28, // 18: controllerd.v1.ListTopicsResponse.topics:type_name -> controllerd.v1.TopicSummary
+	28, // 19: controllerd.v1.DescribeTopicResponse.topic:type_name -> controllerd.v1.TopicSummary
+	58, // 20: controllerd.v1.DescribeTopicResponse.partitions:type_name -> controllerd.v1.PartitionRecord
+	55, // 21: controllerd.v1.DescribeTopicResponse.config:type_name -> controllerd.v1.DescribeTopicResponse.ConfigEntry
+	35, // 22: controllerd.v1.DescribeTopicResponse.offline:type_name -> controllerd.v1.OfflineReplicas
+	31, // 23: controllerd.v1.DescribeTopicResponse.unconfirmed:type_name -> controllerd.v1.UnconfirmedReplicas
+	34, // 24: controllerd.v1.ListTombstonesResponse.tombstones:type_name -> controllerd.v1.TombstoneSummary
+	38, // 25: controllerd.v1.ListBrokersResponse.brokers:type_name -> controllerd.v1.BrokerSummary
+	59, // 26: controllerd.v1.BrokerSummary.state:type_name -> controllerd.v1.BrokerState
+	60, // 27: controllerd.v1.BrokerSummary.endpoints:type_name -> controllerd.v1.Endpoint
+	61, // 28: controllerd.v1.BrokerSummary.strays:type_name -> controllerd.v1.TopicReplicas
+	56, // 29: controllerd.v1.DescribeControllerResponse.counters:type_name -> controllerd.v1.DescribeControllerResponse.CountersEntry
+	41, // 30: controllerd.v1.DescribeControllerResponse.lease:type_name -> controllerd.v1.DaemonLease
+	57, // 31: controllerd.v1.DescribeControllerResponse.freeze:type_name -> controllerd.v1.Freeze
+	44, // 32: controllerd.v1.ListControllersResponse.controllers:type_name -> controllerd.v1.ControllerSummary
+	62, // 33: controllerd.v1.ListTermsResponse.terms:type_name -> controllerd.v1.TermRecord
+	1,  // 34: controllerd.v1.AdminService.CreateTopics:input_type -> controllerd.v1.CreateTopicsRequest
+	6,  // 35: controllerd.v1.AdminService.DeleteTopics:input_type -> controllerd.v1.DeleteTopicsRequest
+	10, // 36: controllerd.v1.AdminService.ElectLeaders:input_type -> controllerd.v1.ElectLeadersRequest
+	14, // 37: controllerd.v1.AdminService.CreatePartitions:input_type -> controllerd.v1.CreatePartitionsRequest
+	18, // 38: controllerd.v1.AdminService.AlterTopics:input_type -> controllerd.v1.AlterTopicsRequest
+	21, // 39: controllerd.v1.AdminService.DescribeSettings:input_type -> controllerd.v1.DescribeSettingsRequest
+	24, // 40: controllerd.v1.AdminService.AlterSettings:input_type -> controllerd.v1.AlterSettingsRequest
+	26, // 41: controllerd.v1.AdminService.ListTopics:input_type -> controllerd.v1.ListTopicsRequest
+	29, // 42: controllerd.v1.AdminService.DescribeTopic:input_type -> controllerd.v1.DescribeTopicRequest
+	32, // 43: controllerd.v1.AdminService.ListTombstones:input_type -> controllerd.v1.ListTombstonesRequest
+	36, // 44: controllerd.v1.AdminService.ListBrokers:input_type -> controllerd.v1.ListBrokersRequest
+	39, // 45: controllerd.v1.AdminService.DescribeController:input_type -> controllerd.v1.DescribeControllerRequest
+	42, // 46: controllerd.v1.AdminService.ListControllers:input_type -> controllerd.v1.ListControllersRequest
+	45, // 47: controllerd.v1.AdminService.ListTerms:input_type -> controllerd.v1.ListTermsRequest
+	47, // 48: controllerd.v1.AdminService.ResignController:input_type -> controllerd.v1.ResignControllerRequest
+	49, // 49: controllerd.v1.AdminService.TransferController:input_type -> controllerd.v1.TransferControllerRequest
+	4,  // 50: controllerd.v1.AdminService.CreateTopics:output_type -> controllerd.v1.CreateTopicsResponse
+	8,  // 51: controllerd.v1.AdminService.DeleteTopics:output_type -> controllerd.v1.DeleteTopicsResponse
+	12, // 52: controllerd.v1.AdminService.ElectLeaders:output_type -> controllerd.v1.ElectLeadersResponse
+	16, // 53: controllerd.v1.AdminService.CreatePartitions:output_type -> controllerd.v1.CreatePartitionsResponse
+	19, // 54: controllerd.v1.AdminService.AlterTopics:output_type -> controllerd.v1.AlterTopicsResponse
+	22, // 55: controllerd.v1.AdminService.DescribeSettings:output_type -> controllerd.v1.DescribeSettingsResponse
+	25, // 56: controllerd.v1.AdminService.AlterSettings:output_type -> controllerd.v1.AlterSettingsResponse
+	27, // 57: controllerd.v1.AdminService.ListTopics:output_type -> controllerd.v1.ListTopicsResponse
+	30, // 58: controllerd.v1.AdminService.DescribeTopic:output_type -> controllerd.v1.DescribeTopicResponse
+	33, // 59: controllerd.v1.AdminService.ListTombstones:output_type -> controllerd.v1.ListTombstonesResponse
+	37, // 60: controllerd.v1.AdminService.ListBrokers:output_type -> controllerd.v1.ListBrokersResponse
+	40, // 61: controllerd.v1.AdminService.DescribeController:output_type -> controllerd.v1.DescribeControllerResponse
+	43, // 62: controllerd.v1.AdminService.ListControllers:output_type -> controllerd.v1.ListControllersResponse
+	46, // 63: controllerd.v1.AdminService.ListTerms:output_type -> controllerd.v1.ListTermsResponse
+	48, // 64: controllerd.v1.AdminService.ResignController:output_type -> controllerd.v1.ResignControllerResponse
+	50, // 65: controllerd.v1.AdminService.TransferController:output_type -> controllerd.v1.TransferControllerResponse
+	50, // [50:66] is the sub-list for method output_type
+	34, // [34:50] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_controllerd_v1_admin_proto_init() }
@@ -3842,15 +4148,15 @@ func file_controllerd_v1_admin_proto_init() {
 	}
 	file_controllerd_v1_command_proto_init()
 	file_controllerd_v1_record_proto_init()
-	file_controllerd_v1_admin_proto_msgTypes[19].OneofWrappers = []any{}
-	file_controllerd_v1_admin_proto_msgTypes[33].OneofWrappers = []any{}
+	file_controllerd_v1_admin_proto_msgTypes[23].OneofWrappers = []any{}
+	file_controllerd_v1_admin_proto_msgTypes[37].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_controllerd_v1_admin_proto_rawDesc), len(file_controllerd_v1_admin_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   52,
+			NumMessages:   56,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,6 +24,7 @@ const (
 	AdminService_CreateTopics_FullMethodName       = "/controllerd.v1.AdminService/CreateTopics"
 	AdminService_DeleteTopics_FullMethodName       = "/controllerd.v1.AdminService/DeleteTopics"
 	AdminService_ElectLeaders_FullMethodName       = "/controllerd.v1.AdminService/ElectLeaders"
+	AdminService_CreatePartitions_FullMethodName   = "/controllerd.v1.AdminService/CreatePartitions"
 	AdminService_AlterTopics_FullMethodName        = "/controllerd.v1.AdminService/AlterTopics"
 	AdminService_DescribeSettings_FullMethodName   = "/controllerd.v1.AdminService/DescribeSettings"
 	AdminService_AlterSettings_FullMethodName      = "/controllerd.v1.AdminService/AlterSettings"
@@ -48,6 +49,8 @@ type AdminServiceClient interface {
 	DeleteTopics(ctx context.Context, in *DeleteTopicsRequest, opts ...grpc.CallOption) (*DeleteTopicsResponse, error)
 	// ElectLeaders gives partitions other leaders.
 	ElectLeaders(ctx context.Context, in *ElectLeadersRequest, opts ...grpc.CallOption) (*ElectLeadersResponse, error)
+	// CreatePartitions makes more partitions of topics.
+	CreatePartitions(ctx context.Context, in *CreatePartitionsRequest, opts ...grpc.CallOption) (*CreatePartitionsResponse, error)
 	// AlterTopics changes the settings of topics.
 	AlterTopics(ctx context.Context, in *AlterTopicsRequest, opts ...grpc.CallOption) (*AlterTopicsResponse, error)
 	DescribeSettings(ctx context.Context, in *DescribeSettingsRequest, opts ...grpc.CallOption) (*DescribeSettingsResponse, error)
@@ -101,6 +104,16 @@ func (c *adminServiceClient) ElectLeaders(ctx context.Context, in *ElectLeadersR
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ElectLeadersResponse)
 	err := c.cc.Invoke(ctx, AdminService_ElectLeaders_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) CreatePartitions(ctx context.Context, in *CreatePartitionsRequest, opts ...grpc.CallOption) (*CreatePartitionsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CreatePartitionsResponse)
+	err := c.cc.Invoke(ctx, AdminService_CreatePartitions_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -237,6 +250,8 @@ type AdminServiceServer interface {
 	DeleteTopics(context.Context, *DeleteTopicsRequest) (*DeleteTopicsResponse, error)
 	// ElectLeaders gives partitions other leaders.
 	ElectLeaders(context.Context, *ElectLeadersRequest) (*ElectLeadersResponse, error)
+	// CreatePartitions makes more partitions of topics.
+	CreatePartitions(context.Context, *CreatePartitionsRequest) (*CreatePartitionsResponse, error)
 	// AlterTopics changes the settings of topics.
 	AlterTopics(context.Context, *AlterTopicsRequest) (*AlterTopicsResponse, error)
 	DescribeSettings(context.Context, *DescribeSettingsRequest) (*DescribeSettingsResponse, error)
@@ -274,6 +289,9 @@ func (UnimplementedAdminServiceServer) DeleteTopics(context.Context, *DeleteTopi
 }
 func (UnimplementedAdminServiceServer) ElectLeaders(context.Context, *ElectLeadersRequest) (*ElectLeadersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ElectLeaders not implemented")
+}
+func (UnimplementedAdminServiceServer) CreatePartitions(context.Context, *CreatePartitionsRequest) (*CreatePartitionsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CreatePartitions not implemented")
 }
 func (UnimplementedAdminServiceServer) AlterTopics(context.Context, *AlterTopicsRequest) (*AlterTopicsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method AlterTopics not implemented")
@@ -382,6 +400,24 @@ func _AdminService_ElectLeaders_Handler(srv interface{}, ctx context.Context, de
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AdminServiceServer).ElectLeaders(ctx, req.(*ElectLeadersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_CreatePartitions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CreatePartitionsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).CreatePartitions(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_CreatePartitions_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).CreatePartitions(ctx, req.(*CreatePartitionsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -620,6 +656,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ElectLeaders",
 			Handler:    _AdminService_ElectLeaders_Handler,
+		},
+		{
+			MethodName: "CreatePartitions",
+			Handler:    _AdminService_CreatePartitions_Handler,
 		},
 		{
 			MethodName: "AlterTopics",

@@ -1060,9 +1060,12 @@ type TopicRecord struct {
 	DeleteReason string `protobuf:"bytes,10,opt,name=delete_reason,json=deleteReason,proto3" json:"delete_reason,omitempty"`
 	CreateReason string `protobuf:"bytes,11,opt,name=create_reason,json=createReason,proto3" json:"create_reason,omitempty"`
 	// Why `config` was changed last.
-	ConfigReason  string `protobuf:"bytes,12,opt,name=config_reason,json=configReason,proto3" json:"config_reason,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ConfigReason string `protobuf:"bytes,12,opt,name=config_reason,json=configReason,proto3" json:"config_reason,omitempty"`
+	// The request that has asked for more partitions last, and why.
+	ExpandRequestId string `protobuf:"bytes,13,opt,name=expand_request_id,json=expandRequestId,proto3" json:"expand_request_id,omitempty"`
+	ExpandReason    string `protobuf:"bytes,14,opt,name=expand_reason,json=expandReason,proto3" json:"expand_reason,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *TopicRecord) Reset() {
@@ -1175,6 +1178,20 @@ func (x *TopicRecord) GetCreateReason() string {
 func (x *TopicRecord) GetConfigReason() string {
 	if x != nil {
 		return x.ConfigReason
+	}
+	return ""
+}
+
+func (x *TopicRecord) GetExpandRequestId() string {
+	if x != nil {
+		return x.ExpandRequestId
+	}
+	return ""
+}
+
+func (x *TopicRecord) GetExpandReason() string {
+	if x != nil {
+		return x.ExpandReason
 	}
 	return ""
 }
@@ -1742,7 +1759,7 @@ const file_controllerd_v1_record_proto_rawDesc = "" +
 	"\x0eRecoveryRecord\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x19\n" +
-	"\bbegan_ms\x18\x03 \x01(\x03R\abeganMs\"\x91\x04\n" +
+	"\bbegan_ms\x18\x03 \x01(\x03R\abeganMs\"\xe2\x04\n" +
 	"\vTopicRecord\x12\x19\n" +
 	"\btopic_id\x18\x01 \x01(\fR\atopicId\x12+\n" +
 	"\x11partitions_wanted\x18\x02 \x01(\x05R\x10partitionsWanted\x12'\n" +
@@ -1759,7 +1776,9 @@ const file_controllerd_v1_record_proto_rawDesc = "" +
 	"\rdelete_reason\x18\n" +
 	" \x01(\tR\fdeleteReason\x12#\n" +
 	"\rcreate_reason\x18\v \x01(\tR\fcreateReason\x12#\n" +
-	"\rconfig_reason\x18\f \x01(\tR\fconfigReason\x1a9\n" +
+	"\rconfig_reason\x18\f \x01(\tR\fconfigReason\x12*\n" +
+	"\x11expand_request_id\x18\r \x01(\tR\x0fexpandRequestId\x12#\n" +
+	"\rexpand_reason\x18\x0e \x01(\tR\fexpandReason\x1a9\n" +
 	"\vConfigEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x88\x04\n" +
