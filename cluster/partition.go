@@ -92,6 +92,10 @@ func (p *Partition) check() error {
 		return fmt.Errorf("empty ISR")
 	case hasDuplicates(p.ISR) || !within(p.ISR, p.Replicas):
 		return fmt.Errorf("ISR %v is not within the replicas %v", p.ISR, p.Replicas)
+	case len(p.Adding) > 0 && (hasDuplicates(p.Adding) || !within(p.Adding, p.Replicas)):
+		return fmt.Errorf("adding %v is not within the replicas %v", p.Adding, p.Replicas)
+	case hasDuplicates(p.Removing) || hasDuplicates(p.Target):
+		return fmt.Errorf("removing %v or target %v name a broker twice", p.Removing, p.Target)
 	case p.Leader != NoLeader && !slices.Contains(p.ISR, p.Leader):
 		return fmt.Errorf("leader %d is not in the ISR %v", p.Leader, p.ISR)
 	case p.LeaderEpoch < 0 || p.PartitionEpoch < 0 || p.ControllerEpoch < 0:

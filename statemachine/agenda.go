@@ -1,6 +1,7 @@
 package statemachine
 
 import (
+	"bytes"
 	"container/heap"
 	"math/bits"
 	"slices"
@@ -97,6 +98,25 @@ func (a *agenda) first(limit int) []cluster.PartitionID {
 	out := make([]cluster.PartitionID, 0, max(0, min(limit, a.count)))
 	a.walk(func(t *dueTopic) bool {
 		out = t.first(out, limit)
+		return len(out) < limit
+	})
+	return out
+}
+
+// from is at most limit members in order, from one on.
+func (a *agenda) from(id cluster.PartitionID, limit int) []cluster.PartitionID {
+	var out []cluster.PartitionID
+	a.walk(func(t *dueTopic) bool {
+		switch c := bytes.Compare(t.id[:], id.Topic[:]); {
+		case c > 0:
+			out = t.first(out, limit)
+		case c == 0:
+			for _, x := range t.first(nil, t.count) {
+				if x.Index >= id.Index && len(out) < limit {
+					out = append(out, x)
+				}
+			}
+		}
 		return len(out) < limit
 	})
 	return out

@@ -161,8 +161,10 @@ func (v View) steady(p *cluster.Partition, id cluster.BrokerID) bool {
 //     each of its members holds all that was committed, so any of them may
 //     lead again.
 //
+//   - A reassignment whose target is in sync ends, when nothing of that is to do.
+//
 // A change costs one leader epoch and one partition epoch, and nothing more is
-// to do after it. Next leaves the controller epoch and the time to the caller.
+// to do after it, but to end a reassignment. Next leaves the controller epoch and the time to the caller.
 func Next(p *cluster.Partition, v View) (next cluster.Partition, changed bool) {
 	steady := func(id cluster.BrokerID) bool { return v.steady(p, id) }
 	if p.Leader != cluster.NoLeader && steady(p.Leader) {
@@ -186,7 +188,7 @@ func Next(p *cluster.Partition, v View) (next cluster.Partition, changed bool) {
 		cause = pb.ChangeCause_CHANGE_CAUSE_REPLICA_ONLINE
 	case ok:
 	case p.Leader == cluster.NoLeader:
-		return cluster.Partition{}, false
+		return v.completed(p)
 	default:
 		o = Outcome{Leader: cluster.NoLeader, ISR: p.ISR}
 	}
@@ -210,7 +212,7 @@ func (v View) tend(p *cluster.Partition) (next cluster.Partition, changed bool) 
 	}
 	gone := slices.IndexFunc(p.ISR, func(id cluster.BrokerID) bool { return !stays(id) })
 	if gone < 0 {
-		return cluster.Partition{}, false
+		return v.completed(p)
 	}
 	cause := v.lost(p, p.ISR[gone])
 	if leader != p.Leader {

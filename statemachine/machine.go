@@ -16,6 +16,7 @@ type Machine struct {
 	im      *cluster.Image
 	offline Offline // nil: nothing has failed
 	due     agenda
+	moving  agenda // of which a reassignment is under way, waits, or leaves something
 	topics  agenda // the first partition of each topic that is to be deleted or completed
 	reviews []review
 	unsure  agenda // to be looked at: whether a replica of them is offline has changed
@@ -66,6 +67,7 @@ func (m *Machine) Observe(events []cluster.Event) {
 			}
 		case cluster.PartitionChanged:
 			m.due.set(e.ID, m.owes(e.ID))
+			m.moving.set(e.ID, reassigned(e.New))
 		case cluster.TopicAdded:
 			m.reviewTopic(e.Topic.ID)
 		case cluster.TopicChanged:
@@ -118,6 +120,17 @@ func (m *Machine) owes(id cluster.PartitionID) bool {
 	}
 	_, changed := Next(p, m.At(id))
 	return changed
+}
+
+// reassigned reports whether something of a reassignment is left to do.
+func reassigned(p *cluster.Partition) bool {
+	return p != nil && len(p.Adding)+len(p.Removing)+len(p.Target) > 0
+}
+
+// Moving are at most limit partitions, in order from one on, of which a
+// reassignment is under way or waits, or of which former replicas are left.
+func (m *Machine) Moving(from cluster.PartitionID, limit int) []cluster.PartitionID {
+	return m.moving.from(from, limit)
 }
 
 // Agenda is the number of partitions for which something is to do.

@@ -116,6 +116,10 @@ func checkRecord(p *cluster.Partition) error {
 // checkEpochs holds the epochs of a change against what was changed.
 func checkEpochs(old, p *cluster.Partition) error {
 	altered := p.Cause == pb.ChangeCause_CHANGE_CAUSE_ISR_ALTERED
+	moved := p.Cause == pb.ChangeCause_CHANGE_CAUSE_REASSIGNMENT
+	// To queue a reassignment, and to note that a former replica is deleted, is no
+	// business of the leader's.
+	noted := moved && p.Leader == old.Leader && slices.Equal(p.ISR, old.ISR) && slices.Equal(p.Replicas, old.Replicas) && slices.Equal(p.Adding, old.Adding)
 	unclean := p.Cause == pb.ChangeCause_CHANGE_CAUSE_UNCLEAN_ELECTION
 	elected := p.LeaderEpoch - old.LeaderEpoch
 	switch {
@@ -127,7 +131,9 @@ func checkEpochs(old, p *cluster.Partition) error {
 		return fmt.Errorf("controller epoch goes from %d to %d", old.ControllerEpoch, p.ControllerEpoch)
 	case altered && (elected != 0 || p.Leader != old.Leader):
 		return fmt.Errorf("a leader's request changes leader %d epoch %d to %d epoch %d", old.Leader, old.LeaderEpoch, p.Leader, p.LeaderEpoch)
-	case !altered && elected != 1:
+	case !moved && !(slices.Equal(p.Replicas, old.Replicas) && slices.Equal(p.Adding, old.Adding) && slices.Equal(p.Removing, old.Removing) && slices.Equal(p.Target, old.Target)):
+		return fmt.Errorf("replicas go from %v to %v without a reassignment", old.Replicas, p.Replicas)
+	case !altered && elected != 1 && !(noted && elected == 0):
 		return fmt.Errorf("leader epoch goes from %d to %d", old.LeaderEpoch, p.LeaderEpoch)
 	case !altered && !unclean && !within(p.ISR, old.ISR):
 		return fmt.Errorf("ISR grows from %v to %v without its leader", old.ISR, p.ISR)

@@ -33,7 +33,16 @@ func TestCheckEdge(t *testing.T) {
 		{"unclean", &offline, func(p *cluster.Partition) {
 			p.Leader, p.ISR, p.Cause = 3, ids(3), pb.ChangeCause_CHANGE_CAUSE_UNCLEAN_ELECTION
 		}, ""},
-		{"replica added", &online, func(p *cluster.Partition) { p.Replicas, p.Adding = ids(1, 2, 3, 4), ids(4) }, ""},
+		{"replica added", &online, func(p *cluster.Partition) {
+			p.Replicas, p.Adding, p.Cause = ids(1, 2, 3, 4), ids(4), pb.ChangeCause_CHANGE_CAUSE_REASSIGNMENT
+		}, ""},
+		{"reassignment queued", &online, func(p *cluster.Partition) {
+			p.Target, p.LeaderEpoch, p.Cause = ids(4, 5), 4, pb.ChangeCause_CHANGE_CAUSE_REASSIGNMENT
+		}, ""},
+		{"replica added by nobody", &online, func(p *cluster.Partition) { p.Replicas, p.Adding = ids(1, 2, 3, 4), ids(4) }, "without a reassignment"},
+		{"moved at the same leader epoch", &online, func(p *cluster.Partition) {
+			p.Replicas, p.Adding, p.LeaderEpoch, p.Cause = ids(1, 2, 3, 4), ids(4), 4, pb.ChangeCause_CHANGE_CAUSE_REASSIGNMENT
+		}, "leader epoch"},
 
 		{"never led again", &online, func(p *cluster.Partition) { p.Leader, p.LeaderEpoch = cluster.NoLeader, 0 }, "from Online to New"},
 		{"empty ISR", &online, func(p *cluster.Partition) { p.ISR = nil }, "ISR is empty"},

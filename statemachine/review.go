@@ -130,6 +130,7 @@ func (m *Machine) Check(limit int) (wrong int) {
 			c.topics, c.next = c.topics[1:], 0
 			continue
 		}
+		m.moving.set(id, reassigned(m.im.Partition(id)))
 		if owes := m.owes(id); owes != m.due.has(id) {
 			m.due.set(id, owes)
 			wrong++

@@ -109,6 +109,8 @@ func (s *scenario) play(t *testing.T, d *datadriven.TestData) string {
 		s.topic(d.CmdArgs[0].Key, parts...)
 	case "put":
 		s.putByHand(t, d)
+	case "reassign", "begin", "park", "deleted":
+		return s.reassign(t, d)
 	case "settings", "topic-config":
 		return s.configure(t, d)
 	case "alter":
@@ -194,6 +196,43 @@ func (s *scenario) putByHand(t *testing.T, d *datadriven.TestData) {
 		p.Recovery = recovery(arg.FirstVal(t))
 	}
 	s.show(s.blocks([]Write{{ID: id, New: p}}, 0)...)
+}
+
+// reassign is "reassign T/P to=(1,2)|cancel [full]", "begin T/P", "park T/P" or
+// "deleted T/P from=1".
+func (s *scenario) reassign(t *testing.T, d *datadriven.TestData) string {
+	id := s.partitionID(t, d)
+	var w *Write
+	switch d.Cmd {
+	case "begin":
+		w = s.m.Begin(s.term, id)
+	case "park":
+		w = s.m.Park(s.term, id)
+	case "deleted":
+		var from cluster.BrokerID
+		d.ScanArgs(t, "from", &from)
+		w = s.m.Deleted(s.term, id, func(b cluster.BrokerID) bool { return b == from })
+	default:
+		mv := Move{Cancel: d.HasArg("cancel")}
+		d.MaybeScanArgs(t, "to", &mv.Target)
+		got, state, rej := s.m.Reassign(s.term, id, mv, !d.HasArg("full"))
+		if rej != nil {
+			return rej.line()
+		}
+		if got == nil {
+			return strings.ToLower(strings.TrimPrefix(state.String(), "REASSIGNMENT_STATE_")) + " already\n"
+		}
+		w = got
+	}
+	if w == nil {
+		return "nothing\n"
+	}
+	s.write([]Write{*w})
+	out := s.lines([]Write{*w})
+	if _, words := s.m.WaitsFor(id); words != "" {
+		out += "waits for " + words + "\n"
+	}
+	return out + s.agenda()
 }
 
 // configure sets "settings NAME=VALUE..." or "topic-config TOPIC NAME=VALUE...";
@@ -316,7 +355,16 @@ func (s *scenario) line(id cluster.PartitionID, p *cluster.Partition) string {
 		return fmt.Sprintf("%s/%d unknown\n", name, id.Index)
 	}
 	cause := strings.TrimPrefix(p.Cause.String(), "CHANGE_CAUSE_")
-	return fmt.Sprintf("%s/%d replicas %s: %s, %s\n", name, id.Index, join(p.Replicas), state(p), strings.ToLower(strings.ReplaceAll(cause, "_", " ")))
+	replicas := join(p.Replicas)
+	for _, of := range []struct {
+		what string
+		ids  []cluster.BrokerID
+	}{{"adding", p.Adding}, {"removing", p.Removing}, {"target", p.Target}} {
+		if len(of.ids) > 0 {
+			replicas += " " + of.what + " " + join(of.ids)
+		}
+	}
+	return fmt.Sprintf("%s/%d replicas %s: %s, %s\n", name, id.Index, replicas, state(p), strings.ToLower(strings.ReplaceAll(cause, "_", " ")))
 }
 
 func join(list []cluster.BrokerID) string { return strings.Trim(fmt.Sprint(list), "[]") }

@@ -79,6 +79,66 @@ func (ElectionType) EnumDescriptor() ([]byte, []int) {
 	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{0}
 }
 
+type ReassignmentState int32
+
+const (
+	ReassignmentState_REASSIGNMENT_STATE_UNSPECIFIED ReassignmentState = 0
+	// It has begun.
+	ReassignmentState_REASSIGNMENT_STATE_MOVING ReassignmentState = 1
+	// It waits for its turn.
+	ReassignmentState_REASSIGNMENT_STATE_QUEUED ReassignmentState = 2
+	// The partition has the replicas that were asked for; former ones may be
+	// deleting theirs.
+	ReassignmentState_REASSIGNMENT_STATE_DONE ReassignmentState = 3
+	// The partition has the replicas again that it had.
+	ReassignmentState_REASSIGNMENT_STATE_CANCELLED ReassignmentState = 4
+)
+
+// Enum value maps for ReassignmentState.
+var (
+	ReassignmentState_name = map[int32]string{
+		0: "REASSIGNMENT_STATE_UNSPECIFIED",
+		1: "REASSIGNMENT_STATE_MOVING",
+		2: "REASSIGNMENT_STATE_QUEUED",
+		3: "REASSIGNMENT_STATE_DONE",
+		4: "REASSIGNMENT_STATE_CANCELLED",
+	}
+	ReassignmentState_value = map[string]int32{
+		"REASSIGNMENT_STATE_UNSPECIFIED": 0,
+		"REASSIGNMENT_STATE_MOVING":      1,
+		"REASSIGNMENT_STATE_QUEUED":      2,
+		"REASSIGNMENT_STATE_DONE":        3,
+		"REASSIGNMENT_STATE_CANCELLED":   4,
+	}
+)
+
+func (x ReassignmentState) Enum() *ReassignmentState {
+	p := new(ReassignmentState)
+	*p = x
+	return p
+}
+
+func (x ReassignmentState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ReassignmentState) Descriptor() protoreflect.EnumDescriptor {
+	return file_controllerd_v1_admin_proto_enumTypes[1].Descriptor()
+}
+
+func (ReassignmentState) Type() protoreflect.EnumType {
+	return &file_controllerd_v1_admin_proto_enumTypes[1]
+}
+
+func (x ReassignmentState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ReassignmentState.Descriptor instead.
+func (ReassignmentState) EnumDescriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{1}
+}
+
 type CreateTopicsRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Topics []*NewTopic            `protobuf:"bytes,1,rep,name=topics,proto3" json:"topics,omitempty"`
@@ -1229,6 +1289,705 @@ func (x *CreatePartitionsResult) GetMessage() string {
 	return ""
 }
 
+type AlterPartitionReassignmentsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 10,000.
+	Partitions []*PartitionReassignment `protobuf:"bytes,1,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	// Topics all partitions of which are to have so many replicas: those that they
+	// have stay, as far as possible.
+	Topics []*TopicReplicationFactor `protobuf:"bytes,2,rep,name=topics,proto3" json:"topics,omitempty"`
+	// All that are under way or wait are cancelled. Alone.
+	CancelAll bool `protobuf:"varint,3,opt,name=cancel_all,json=cancelAll,proto3" json:"cancel_all,omitempty"`
+	// Set: how many partitions may be adding replicas at once from now on, the
+	// setting max.moves.
+	MaxMoves *int32 `protobuf:"varint,4,opt,name=max_moves,json=maxMoves,proto3,oneof" json:"max_moves,omitempty"`
+	// Nothing is changed: the results say what would be.
+	ValidateOnly bool `protobuf:"varint,5,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	// Why, at most 128 bytes; kept with each partition until its next change.
+	Reason        string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AlterPartitionReassignmentsRequest) Reset() {
+	*x = AlterPartitionReassignmentsRequest{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AlterPartitionReassignmentsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AlterPartitionReassignmentsRequest) ProtoMessage() {}
+
+func (x *AlterPartitionReassignmentsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AlterPartitionReassignmentsRequest.ProtoReflect.Descriptor instead.
+func (*AlterPartitionReassignmentsRequest) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *AlterPartitionReassignmentsRequest) GetPartitions() []*PartitionReassignment {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+func (x *AlterPartitionReassignmentsRequest) GetTopics() []*TopicReplicationFactor {
+	if x != nil {
+		return x.Topics
+	}
+	return nil
+}
+
+func (x *AlterPartitionReassignmentsRequest) GetCancelAll() bool {
+	if x != nil {
+		return x.CancelAll
+	}
+	return false
+}
+
+func (x *AlterPartitionReassignmentsRequest) GetMaxMoves() int32 {
+	if x != nil && x.MaxMoves != nil {
+		return *x.MaxMoves
+	}
+	return 0
+}
+
+func (x *AlterPartitionReassignmentsRequest) GetValidateOnly() bool {
+	if x != nil {
+		return x.ValidateOnly
+	}
+	return false
+}
+
+func (x *AlterPartitionReassignmentsRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type PartitionReassignment struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Topic     string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Partition int32                  `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	// The replicas to have, in order of preference. Not set: a reassignment is
+	// cancelled.
+	Target        *ReplicaAssignment `protobuf:"bytes,3,opt,name=target,proto3" json:"target,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PartitionReassignment) Reset() {
+	*x = PartitionReassignment{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PartitionReassignment) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PartitionReassignment) ProtoMessage() {}
+
+func (x *PartitionReassignment) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PartitionReassignment.ProtoReflect.Descriptor instead.
+func (*PartitionReassignment) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *PartitionReassignment) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *PartitionReassignment) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *PartitionReassignment) GetTarget() *ReplicaAssignment {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+type TopicReplicationFactor struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Topic             string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	ReplicationFactor int32                  `protobuf:"varint,2,opt,name=replication_factor,json=replicationFactor,proto3" json:"replication_factor,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *TopicReplicationFactor) Reset() {
+	*x = TopicReplicationFactor{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopicReplicationFactor) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopicReplicationFactor) ProtoMessage() {}
+
+func (x *TopicReplicationFactor) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopicReplicationFactor.ProtoReflect.Descriptor instead.
+func (*TopicReplicationFactor) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *TopicReplicationFactor) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *TopicReplicationFactor) GetReplicationFactor() int32 {
+	if x != nil {
+		return x.ReplicationFactor
+	}
+	return 0
+}
+
+type AlterPartitionReassignmentsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In order of topic and partition, at most 10,000.
+	Results []*ReassignmentResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	// How many partitions are in which state, and with how many nothing was done.
+	Moving    int64 `protobuf:"varint,2,opt,name=moving,proto3" json:"moving,omitempty"`
+	Queued    int64 `protobuf:"varint,3,opt,name=queued,proto3" json:"queued,omitempty"`
+	Done      int64 `protobuf:"varint,4,opt,name=done,proto3" json:"done,omitempty"`
+	Cancelled int64 `protobuf:"varint,5,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
+	Failed    int64 `protobuf:"varint,6,opt,name=failed,proto3" json:"failed,omitempty"`
+	// The revision at which the results held.
+	Revision      int64 `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AlterPartitionReassignmentsResponse) Reset() {
+	*x = AlterPartitionReassignmentsResponse{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AlterPartitionReassignmentsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AlterPartitionReassignmentsResponse) ProtoMessage() {}
+
+func (x *AlterPartitionReassignmentsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AlterPartitionReassignmentsResponse.ProtoReflect.Descriptor instead.
+func (*AlterPartitionReassignmentsResponse) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *AlterPartitionReassignmentsResponse) GetResults() []*ReassignmentResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+func (x *AlterPartitionReassignmentsResponse) GetMoving() int64 {
+	if x != nil {
+		return x.Moving
+	}
+	return 0
+}
+
+func (x *AlterPartitionReassignmentsResponse) GetQueued() int64 {
+	if x != nil {
+		return x.Queued
+	}
+	return 0
+}
+
+func (x *AlterPartitionReassignmentsResponse) GetDone() int64 {
+	if x != nil {
+		return x.Done
+	}
+	return 0
+}
+
+func (x *AlterPartitionReassignmentsResponse) GetCancelled() int64 {
+	if x != nil {
+		return x.Cancelled
+	}
+	return 0
+}
+
+func (x *AlterPartitionReassignmentsResponse) GetFailed() int64 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+func (x *AlterPartitionReassignmentsResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+type ReassignmentResult struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Topic     string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Partition int32                  `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	State     ReassignmentState      `protobuf:"varint,3,opt,name=state,proto3,enum=controllerd.v1.ReassignmentState" json:"state,omitempty"`
+	// Empty: done. Otherwise Kafka's error name.
+	Error   string `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	Message string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	// The replicas that the partition is to have.
+	Target        []int32 `protobuf:"varint,6,rep,packed,name=target,proto3" json:"target,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReassignmentResult) Reset() {
+	*x = ReassignmentResult{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReassignmentResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReassignmentResult) ProtoMessage() {}
+
+func (x *ReassignmentResult) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReassignmentResult.ProtoReflect.Descriptor instead.
+func (*ReassignmentResult) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ReassignmentResult) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *ReassignmentResult) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *ReassignmentResult) GetState() ReassignmentState {
+	if x != nil {
+		return x.State
+	}
+	return ReassignmentState_REASSIGNMENT_STATE_UNSPECIFIED
+}
+
+func (x *ReassignmentResult) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *ReassignmentResult) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *ReassignmentResult) GetTarget() []int32 {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+type ListPartitionReassignmentsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only those of these topics and partitions, at most 10,000; none: all.
+	Topics []*TopicPartitions `protobuf:"bytes,1,rep,name=topics,proto3" json:"topics,omitempty"`
+	// 1 to 10,000; 0 means 1,000.
+	PageSize      int32  `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPartitionReassignmentsRequest) Reset() {
+	*x = ListPartitionReassignmentsRequest{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPartitionReassignmentsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPartitionReassignmentsRequest) ProtoMessage() {}
+
+func (x *ListPartitionReassignmentsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPartitionReassignmentsRequest.ProtoReflect.Descriptor instead.
+func (*ListPartitionReassignmentsRequest) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ListPartitionReassignmentsRequest) GetTopics() []*TopicPartitions {
+	if x != nil {
+		return x.Topics
+	}
+	return nil
+}
+
+func (x *ListPartitionReassignmentsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListPartitionReassignmentsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type ListPartitionReassignmentsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In order of topic id and partition.
+	Reassignments []*OngoingReassignment `protobuf:"bytes,1,rep,name=reassignments,proto3" json:"reassignments,omitempty"`
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	Revision      int64                  `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Of all topics: partitions that are being reassigned, that wait for it, and
+	// of which former replicas have yet to confirm that they are deleted.
+	Moving  int64 `protobuf:"varint,4,opt,name=moving,proto3" json:"moving,omitempty"`
+	Queued  int64 `protobuf:"varint,5,opt,name=queued,proto3" json:"queued,omitempty"`
+	Leaving int64 `protobuf:"varint,6,opt,name=leaving,proto3" json:"leaving,omitempty"`
+	// How many partitions may be adding replicas at once, 0: any number; and how
+	// many are.
+	MaxMoves int32 `protobuf:"varint,7,opt,name=max_moves,json=maxMoves,proto3" json:"max_moves,omitempty"`
+	Adding   int64 `protobuf:"varint,8,opt,name=adding,proto3" json:"adding,omitempty"`
+	// Set: none that waits begins.
+	Freeze        *Freeze `protobuf:"bytes,9,opt,name=freeze,proto3" json:"freeze,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPartitionReassignmentsResponse) Reset() {
+	*x = ListPartitionReassignmentsResponse{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPartitionReassignmentsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPartitionReassignmentsResponse) ProtoMessage() {}
+
+func (x *ListPartitionReassignmentsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPartitionReassignmentsResponse.ProtoReflect.Descriptor instead.
+func (*ListPartitionReassignmentsResponse) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ListPartitionReassignmentsResponse) GetReassignments() []*OngoingReassignment {
+	if x != nil {
+		return x.Reassignments
+	}
+	return nil
+}
+
+func (x *ListPartitionReassignmentsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *ListPartitionReassignmentsResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *ListPartitionReassignmentsResponse) GetMoving() int64 {
+	if x != nil {
+		return x.Moving
+	}
+	return 0
+}
+
+func (x *ListPartitionReassignmentsResponse) GetQueued() int64 {
+	if x != nil {
+		return x.Queued
+	}
+	return 0
+}
+
+func (x *ListPartitionReassignmentsResponse) GetLeaving() int64 {
+	if x != nil {
+		return x.Leaving
+	}
+	return 0
+}
+
+func (x *ListPartitionReassignmentsResponse) GetMaxMoves() int32 {
+	if x != nil {
+		return x.MaxMoves
+	}
+	return 0
+}
+
+func (x *ListPartitionReassignmentsResponse) GetAdding() int64 {
+	if x != nil {
+		return x.Adding
+	}
+	return 0
+}
+
+func (x *ListPartitionReassignmentsResponse) GetFreeze() *Freeze {
+	if x != nil {
+		return x.Freeze
+	}
+	return nil
+}
+
+type OngoingReassignment struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Topic     string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Partition int32                  `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	State     ReassignmentState      `protobuf:"varint,3,opt,name=state,proto3,enum=controllerd.v1.ReassignmentState" json:"state,omitempty"`
+	Replicas  []int32                `protobuf:"varint,4,rep,packed,name=replicas,proto3" json:"replicas,omitempty"`
+	Adding    []int32                `protobuf:"varint,5,rep,packed,name=adding,proto3" json:"adding,omitempty"`
+	// With those that have left and have yet to confirm it.
+	Removing []int32 `protobuf:"varint,6,rep,packed,name=removing,proto3" json:"removing,omitempty"`
+	// The replicas that the partition is to have.
+	Target []int32 `protobuf:"varint,7,rep,packed,name=target,proto3" json:"target,omitempty"`
+	Isr    []int32 `protobuf:"varint,8,rep,packed,name=isr,proto3" json:"isr,omitempty"`
+	Leader int32   `protobuf:"varint,9,opt,name=leader,proto3" json:"leader,omitempty"`
+	// What has to happen next, for people.
+	WaitsFor string `protobuf:"bytes,10,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`
+	Reason   string `protobuf:"bytes,11,opt,name=reason,proto3" json:"reason,omitempty"`
+	// When the record was changed last, Unix milliseconds, for people only.
+	ChangedMs     int64 `protobuf:"varint,12,opt,name=changed_ms,json=changedMs,proto3" json:"changed_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OngoingReassignment) Reset() {
+	*x = OngoingReassignment{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OngoingReassignment) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OngoingReassignment) ProtoMessage() {}
+
+func (x *OngoingReassignment) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OngoingReassignment.ProtoReflect.Descriptor instead.
+func (*OngoingReassignment) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *OngoingReassignment) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *OngoingReassignment) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *OngoingReassignment) GetState() ReassignmentState {
+	if x != nil {
+		return x.State
+	}
+	return ReassignmentState_REASSIGNMENT_STATE_UNSPECIFIED
+}
+
+func (x *OngoingReassignment) GetReplicas() []int32 {
+	if x != nil {
+		return x.Replicas
+	}
+	return nil
+}
+
+func (x *OngoingReassignment) GetAdding() []int32 {
+	if x != nil {
+		return x.Adding
+	}
+	return nil
+}
+
+func (x *OngoingReassignment) GetRemoving() []int32 {
+	if x != nil {
+		return x.Removing
+	}
+	return nil
+}
+
+func (x *OngoingReassignment) GetTarget() []int32 {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *OngoingReassignment) GetIsr() []int32 {
+	if x != nil {
+		return x.Isr
+	}
+	return nil
+}
+
+func (x *OngoingReassignment) GetLeader() int32 {
+	if x != nil {
+		return x.Leader
+	}
+	return 0
+}
+
+func (x *OngoingReassignment) GetWaitsFor() string {
+	if x != nil {
+		return x.WaitsFor
+	}
+	return ""
+}
+
+func (x *OngoingReassignment) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *OngoingReassignment) GetChangedMs() int64 {
+	if x != nil {
+		return x.ChangedMs
+	}
+	return 0
+}
+
 type AlterTopicsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most 1,000.
@@ -1245,7 +2004,7 @@ type AlterTopicsRequest struct {
 
 func (x *AlterTopicsRequest) Reset() {
 	*x = AlterTopicsRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[17]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1257,7 +2016,7 @@ func (x *AlterTopicsRequest) String() string {
 func (*AlterTopicsRequest) ProtoMessage() {}
 
 func (x *AlterTopicsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[17]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1270,7 +2029,7 @@ func (x *AlterTopicsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterTopicsRequest.ProtoReflect.Descriptor instead.
 func (*AlterTopicsRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AlterTopicsRequest) GetTopics() []string {
@@ -1320,7 +2079,7 @@ type AlterTopicsResponse struct {
 
 func (x *AlterTopicsResponse) Reset() {
 	*x = AlterTopicsResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[18]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1332,7 +2091,7 @@ func (x *AlterTopicsResponse) String() string {
 func (*AlterTopicsResponse) ProtoMessage() {}
 
 func (x *AlterTopicsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[18]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1345,7 +2104,7 @@ func (x *AlterTopicsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterTopicsResponse.ProtoReflect.Descriptor instead.
 func (*AlterTopicsResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AlterTopicsResponse) GetResults() []*AlterTopicResult {
@@ -1376,7 +2135,7 @@ type AlterTopicResult struct {
 
 func (x *AlterTopicResult) Reset() {
 	*x = AlterTopicResult{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[19]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1388,7 +2147,7 @@ func (x *AlterTopicResult) String() string {
 func (*AlterTopicResult) ProtoMessage() {}
 
 func (x *AlterTopicResult) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[19]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1401,7 +2160,7 @@ func (x *AlterTopicResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterTopicResult.ProtoReflect.Descriptor instead.
 func (*AlterTopicResult) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AlterTopicResult) GetTopic() string {
@@ -1440,7 +2199,7 @@ type DescribeSettingsRequest struct {
 
 func (x *DescribeSettingsRequest) Reset() {
 	*x = DescribeSettingsRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[20]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1452,7 +2211,7 @@ func (x *DescribeSettingsRequest) String() string {
 func (*DescribeSettingsRequest) ProtoMessage() {}
 
 func (x *DescribeSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[20]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1465,7 +2224,7 @@ func (x *DescribeSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeSettingsRequest.ProtoReflect.Descriptor instead.
 func (*DescribeSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 type DescribeSettingsResponse struct {
@@ -1487,7 +2246,7 @@ type DescribeSettingsResponse struct {
 
 func (x *DescribeSettingsResponse) Reset() {
 	*x = DescribeSettingsResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[21]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1499,7 +2258,7 @@ func (x *DescribeSettingsResponse) String() string {
 func (*DescribeSettingsResponse) ProtoMessage() {}
 
 func (x *DescribeSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[21]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1512,7 +2271,7 @@ func (x *DescribeSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeSettingsResponse.ProtoReflect.Descriptor instead.
 func (*DescribeSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DescribeSettingsResponse) GetSettings() []*SettingValue {
@@ -1578,7 +2337,7 @@ type SettingValue struct {
 
 func (x *SettingValue) Reset() {
 	*x = SettingValue{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[22]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1590,7 +2349,7 @@ func (x *SettingValue) String() string {
 func (*SettingValue) ProtoMessage() {}
 
 func (x *SettingValue) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[22]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1603,7 +2362,7 @@ func (x *SettingValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettingValue.ProtoReflect.Descriptor instead.
 func (*SettingValue) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SettingValue) GetName() string {
@@ -1671,7 +2430,7 @@ type AlterSettingsRequest struct {
 
 func (x *AlterSettingsRequest) Reset() {
 	*x = AlterSettingsRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[23]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1683,7 +2442,7 @@ func (x *AlterSettingsRequest) String() string {
 func (*AlterSettingsRequest) ProtoMessage() {}
 
 func (x *AlterSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[23]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1696,7 +2455,7 @@ func (x *AlterSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterSettingsRequest.ProtoReflect.Descriptor instead.
 func (*AlterSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AlterSettingsRequest) GetSet() map[string]string {
@@ -1746,7 +2505,7 @@ type AlterSettingsResponse struct {
 
 func (x *AlterSettingsResponse) Reset() {
 	*x = AlterSettingsResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[24]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1758,7 +2517,7 @@ func (x *AlterSettingsResponse) String() string {
 func (*AlterSettingsResponse) ProtoMessage() {}
 
 func (x *AlterSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[24]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1771,7 +2530,7 @@ func (x *AlterSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterSettingsResponse.ProtoReflect.Descriptor instead.
 func (*AlterSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AlterSettingsResponse) GetChanged() bool {
@@ -1799,7 +2558,7 @@ type ListTopicsRequest struct {
 
 func (x *ListTopicsRequest) Reset() {
 	*x = ListTopicsRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[25]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1811,7 +2570,7 @@ func (x *ListTopicsRequest) String() string {
 func (*ListTopicsRequest) ProtoMessage() {}
 
 func (x *ListTopicsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[25]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1824,7 +2583,7 @@ func (x *ListTopicsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTopicsRequest.ProtoReflect.Descriptor instead.
 func (*ListTopicsRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListTopicsRequest) GetPageSize() int32 {
@@ -1852,7 +2611,7 @@ type ListTopicsResponse struct {
 
 func (x *ListTopicsResponse) Reset() {
 	*x = ListTopicsResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[26]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1864,7 +2623,7 @@ func (x *ListTopicsResponse) String() string {
 func (*ListTopicsResponse) ProtoMessage() {}
 
 func (x *ListTopicsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[26]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1877,7 +2636,7 @@ func (x *ListTopicsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTopicsResponse.ProtoReflect.Descriptor instead.
 func (*ListTopicsResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListTopicsResponse) GetTopics() []*TopicSummary {
@@ -1918,7 +2677,7 @@ type TopicSummary struct {
 
 func (x *TopicSummary) Reset() {
 	*x = TopicSummary{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[27]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1930,7 +2689,7 @@ func (x *TopicSummary) String() string {
 func (*TopicSummary) ProtoMessage() {}
 
 func (x *TopicSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[27]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1943,7 +2702,7 @@ func (x *TopicSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicSummary.ProtoReflect.Descriptor instead.
 func (*TopicSummary) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TopicSummary) GetName() string {
@@ -2015,7 +2774,7 @@ type DescribeTopicRequest struct {
 
 func (x *DescribeTopicRequest) Reset() {
 	*x = DescribeTopicRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[28]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2027,7 +2786,7 @@ func (x *DescribeTopicRequest) String() string {
 func (*DescribeTopicRequest) ProtoMessage() {}
 
 func (x *DescribeTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[28]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2040,7 +2799,7 @@ func (x *DescribeTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTopicRequest.ProtoReflect.Descriptor instead.
 func (*DescribeTopicRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DescribeTopicRequest) GetName() string {
@@ -2096,7 +2855,7 @@ type DescribeTopicResponse struct {
 
 func (x *DescribeTopicResponse) Reset() {
 	*x = DescribeTopicResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[29]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2108,7 +2867,7 @@ func (x *DescribeTopicResponse) String() string {
 func (*DescribeTopicResponse) ProtoMessage() {}
 
 func (x *DescribeTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[29]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2121,7 +2880,7 @@ func (x *DescribeTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTopicResponse.ProtoReflect.Descriptor instead.
 func (*DescribeTopicResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DescribeTopicResponse) GetTopic() *TopicSummary {
@@ -2232,7 +2991,7 @@ type UnconfirmedReplicas struct {
 
 func (x *UnconfirmedReplicas) Reset() {
 	*x = UnconfirmedReplicas{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[30]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2244,7 +3003,7 @@ func (x *UnconfirmedReplicas) String() string {
 func (*UnconfirmedReplicas) ProtoMessage() {}
 
 func (x *UnconfirmedReplicas) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[30]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2257,7 +3016,7 @@ func (x *UnconfirmedReplicas) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnconfirmedReplicas.ProtoReflect.Descriptor instead.
 func (*UnconfirmedReplicas) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *UnconfirmedReplicas) GetBrokerId() int32 {
@@ -2287,7 +3046,7 @@ type ListTombstonesRequest struct {
 
 func (x *ListTombstonesRequest) Reset() {
 	*x = ListTombstonesRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[31]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2299,7 +3058,7 @@ func (x *ListTombstonesRequest) String() string {
 func (*ListTombstonesRequest) ProtoMessage() {}
 
 func (x *ListTombstonesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[31]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2312,7 +3071,7 @@ func (x *ListTombstonesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTombstonesRequest.ProtoReflect.Descriptor instead.
 func (*ListTombstonesRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListTombstonesRequest) GetPageSize() int32 {
@@ -2348,7 +3107,7 @@ type ListTombstonesResponse struct {
 
 func (x *ListTombstonesResponse) Reset() {
 	*x = ListTombstonesResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[32]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2360,7 +3119,7 @@ func (x *ListTombstonesResponse) String() string {
 func (*ListTombstonesResponse) ProtoMessage() {}
 
 func (x *ListTombstonesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[32]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2373,7 +3132,7 @@ func (x *ListTombstonesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTombstonesResponse.ProtoReflect.Descriptor instead.
 func (*ListTombstonesResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListTombstonesResponse) GetTombstones() []*TombstoneSummary {
@@ -2415,7 +3174,7 @@ type TombstoneSummary struct {
 
 func (x *TombstoneSummary) Reset() {
 	*x = TombstoneSummary{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[33]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2427,7 +3186,7 @@ func (x *TombstoneSummary) String() string {
 func (*TombstoneSummary) ProtoMessage() {}
 
 func (x *TombstoneSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[33]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2440,7 +3199,7 @@ func (x *TombstoneSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TombstoneSummary.ProtoReflect.Descriptor instead.
 func (*TombstoneSummary) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *TombstoneSummary) GetTopicId() []byte {
@@ -2502,7 +3261,7 @@ type OfflineReplicas struct {
 
 func (x *OfflineReplicas) Reset() {
 	*x = OfflineReplicas{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[34]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2514,7 +3273,7 @@ func (x *OfflineReplicas) String() string {
 func (*OfflineReplicas) ProtoMessage() {}
 
 func (x *OfflineReplicas) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[34]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2527,7 +3286,7 @@ func (x *OfflineReplicas) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfflineReplicas.ProtoReflect.Descriptor instead.
 func (*OfflineReplicas) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *OfflineReplicas) GetPartition() int32 {
@@ -2552,7 +3311,7 @@ type ListBrokersRequest struct {
 
 func (x *ListBrokersRequest) Reset() {
 	*x = ListBrokersRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[35]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2564,7 +3323,7 @@ func (x *ListBrokersRequest) String() string {
 func (*ListBrokersRequest) ProtoMessage() {}
 
 func (x *ListBrokersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[35]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2577,7 +3336,7 @@ func (x *ListBrokersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBrokersRequest.ProtoReflect.Descriptor instead.
 func (*ListBrokersRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 type ListBrokersResponse struct {
@@ -2592,7 +3351,7 @@ type ListBrokersResponse struct {
 
 func (x *ListBrokersResponse) Reset() {
 	*x = ListBrokersResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[36]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2604,7 +3363,7 @@ func (x *ListBrokersResponse) String() string {
 func (*ListBrokersResponse) ProtoMessage() {}
 
 func (x *ListBrokersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[36]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2617,7 +3376,7 @@ func (x *ListBrokersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBrokersResponse.ProtoReflect.Descriptor instead.
 func (*ListBrokersResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListBrokersResponse) GetBrokers() []*BrokerSummary {
@@ -2683,7 +3442,7 @@ type BrokerSummary struct {
 
 func (x *BrokerSummary) Reset() {
 	*x = BrokerSummary{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[37]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2695,7 +3454,7 @@ func (x *BrokerSummary) String() string {
 func (*BrokerSummary) ProtoMessage() {}
 
 func (x *BrokerSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[37]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2708,7 +3467,7 @@ func (x *BrokerSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrokerSummary.ProtoReflect.Descriptor instead.
 func (*BrokerSummary) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *BrokerSummary) GetId() int32 {
@@ -2852,7 +3611,7 @@ type DescribeControllerRequest struct {
 
 func (x *DescribeControllerRequest) Reset() {
 	*x = DescribeControllerRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[38]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2864,7 +3623,7 @@ func (x *DescribeControllerRequest) String() string {
 func (*DescribeControllerRequest) ProtoMessage() {}
 
 func (x *DescribeControllerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[38]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2877,7 +3636,7 @@ func (x *DescribeControllerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeControllerRequest.ProtoReflect.Descriptor instead.
 func (*DescribeControllerRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{46}
 }
 
 type DescribeControllerResponse struct {
@@ -2922,7 +3681,7 @@ type DescribeControllerResponse struct {
 
 func (x *DescribeControllerResponse) Reset() {
 	*x = DescribeControllerResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[39]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2934,7 +3693,7 @@ func (x *DescribeControllerResponse) String() string {
 func (*DescribeControllerResponse) ProtoMessage() {}
 
 func (x *DescribeControllerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[39]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2947,7 +3706,7 @@ func (x *DescribeControllerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeControllerResponse.ProtoReflect.Descriptor instead.
 func (*DescribeControllerResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *DescribeControllerResponse) GetId() string {
@@ -3120,7 +3879,7 @@ type DaemonLease struct {
 
 func (x *DaemonLease) Reset() {
 	*x = DaemonLease{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[40]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3132,7 +3891,7 @@ func (x *DaemonLease) String() string {
 func (*DaemonLease) ProtoMessage() {}
 
 func (x *DaemonLease) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[40]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3145,7 +3904,7 @@ func (x *DaemonLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DaemonLease.ProtoReflect.Descriptor instead.
 func (*DaemonLease) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *DaemonLease) GetTtlMs() int64 {
@@ -3177,7 +3936,7 @@ type ListControllersRequest struct {
 
 func (x *ListControllersRequest) Reset() {
 	*x = ListControllersRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[41]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3189,7 +3948,7 @@ func (x *ListControllersRequest) String() string {
 func (*ListControllersRequest) ProtoMessage() {}
 
 func (x *ListControllersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[41]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3202,7 +3961,7 @@ func (x *ListControllersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListControllersRequest.ProtoReflect.Descriptor instead.
 func (*ListControllersRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{49}
 }
 
 type ListControllersResponse struct {
@@ -3215,7 +3974,7 @@ type ListControllersResponse struct {
 
 func (x *ListControllersResponse) Reset() {
 	*x = ListControllersResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[42]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3227,7 +3986,7 @@ func (x *ListControllersResponse) String() string {
 func (*ListControllersResponse) ProtoMessage() {}
 
 func (x *ListControllersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[42]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3240,7 +3999,7 @@ func (x *ListControllersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListControllersResponse.ProtoReflect.Descriptor instead.
 func (*ListControllersResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ListControllersResponse) GetControllers() []*ControllerSummary {
@@ -3271,7 +4030,7 @@ type ControllerSummary struct {
 
 func (x *ControllerSummary) Reset() {
 	*x = ControllerSummary{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[43]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3283,7 +4042,7 @@ func (x *ControllerSummary) String() string {
 func (*ControllerSummary) ProtoMessage() {}
 
 func (x *ControllerSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[43]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3296,7 +4055,7 @@ func (x *ControllerSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControllerSummary.ProtoReflect.Descriptor instead.
 func (*ControllerSummary) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{43}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ControllerSummary) GetId() string {
@@ -3351,7 +4110,7 @@ type ListTermsRequest struct {
 
 func (x *ListTermsRequest) Reset() {
 	*x = ListTermsRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[44]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3363,7 +4122,7 @@ func (x *ListTermsRequest) String() string {
 func (*ListTermsRequest) ProtoMessage() {}
 
 func (x *ListTermsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[44]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3376,7 +4135,7 @@ func (x *ListTermsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTermsRequest.ProtoReflect.Descriptor instead.
 func (*ListTermsRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{44}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ListTermsRequest) GetLimit() int32 {
@@ -3397,7 +4156,7 @@ type ListTermsResponse struct {
 
 func (x *ListTermsResponse) Reset() {
 	*x = ListTermsResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[45]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3409,7 +4168,7 @@ func (x *ListTermsResponse) String() string {
 func (*ListTermsResponse) ProtoMessage() {}
 
 func (x *ListTermsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[45]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3422,7 +4181,7 @@ func (x *ListTermsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTermsResponse.ProtoReflect.Descriptor instead.
 func (*ListTermsResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{45}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ListTermsResponse) GetTerms() []*TermRecord {
@@ -3451,7 +4210,7 @@ type ResignControllerRequest struct {
 
 func (x *ResignControllerRequest) Reset() {
 	*x = ResignControllerRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[46]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3463,7 +4222,7 @@ func (x *ResignControllerRequest) String() string {
 func (*ResignControllerRequest) ProtoMessage() {}
 
 func (x *ResignControllerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[46]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3476,7 +4235,7 @@ func (x *ResignControllerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResignControllerRequest.ProtoReflect.Descriptor instead.
 func (*ResignControllerRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{46}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ResignControllerRequest) GetReason() string {
@@ -3503,7 +4262,7 @@ type ResignControllerResponse struct {
 
 func (x *ResignControllerResponse) Reset() {
 	*x = ResignControllerResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[47]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3515,7 +4274,7 @@ func (x *ResignControllerResponse) String() string {
 func (*ResignControllerResponse) ProtoMessage() {}
 
 func (x *ResignControllerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[47]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3528,7 +4287,7 @@ func (x *ResignControllerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResignControllerResponse.ProtoReflect.Descriptor instead.
 func (*ResignControllerResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{47}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ResignControllerResponse) GetEpoch() int64 {
@@ -3551,7 +4310,7 @@ type TransferControllerRequest struct {
 
 func (x *TransferControllerRequest) Reset() {
 	*x = TransferControllerRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[48]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3563,7 +4322,7 @@ func (x *TransferControllerRequest) String() string {
 func (*TransferControllerRequest) ProtoMessage() {}
 
 func (x *TransferControllerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[48]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3576,7 +4335,7 @@ func (x *TransferControllerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferControllerRequest.ProtoReflect.Descriptor instead.
 func (*TransferControllerRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{48}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *TransferControllerRequest) GetSuccessor() string {
@@ -3610,7 +4369,7 @@ type TransferControllerResponse struct {
 
 func (x *TransferControllerResponse) Reset() {
 	*x = TransferControllerResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[49]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3622,7 +4381,7 @@ func (x *TransferControllerResponse) String() string {
 func (*TransferControllerResponse) ProtoMessage() {}
 
 func (x *TransferControllerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[49]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3635,7 +4394,7 @@ func (x *TransferControllerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferControllerResponse.ProtoReflect.Descriptor instead.
 func (*TransferControllerResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{49}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *TransferControllerResponse) GetEpoch() int64 {
@@ -3744,7 +4503,71 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"partitions\x12\x12\n" +
 	"\x04made\x18\x04 \x01(\x05R\x04made\x12\x14\n" +
 	"\x05error\x18\x05 \x01(\tR\x05error\x12\x18\n" +
-	"\amessage\x18\x06 \x01(\tR\amessage\"\xf6\x01\n" +
+	"\amessage\x18\x06 \x01(\tR\amessage\"\xb7\x02\n" +
+	"\"AlterPartitionReassignmentsRequest\x12E\n" +
+	"\n" +
+	"partitions\x18\x01 \x03(\v2%.controllerd.v1.PartitionReassignmentR\n" +
+	"partitions\x12>\n" +
+	"\x06topics\x18\x02 \x03(\v2&.controllerd.v1.TopicReplicationFactorR\x06topics\x12\x1d\n" +
+	"\n" +
+	"cancel_all\x18\x03 \x01(\bR\tcancelAll\x12 \n" +
+	"\tmax_moves\x18\x04 \x01(\x05H\x00R\bmaxMoves\x88\x01\x01\x12#\n" +
+	"\rvalidate_only\x18\x05 \x01(\bR\fvalidateOnly\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reasonB\f\n" +
+	"\n" +
+	"_max_moves\"\x86\x01\n" +
+	"\x15PartitionReassignment\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\x05R\tpartition\x129\n" +
+	"\x06target\x18\x03 \x01(\v2!.controllerd.v1.ReplicaAssignmentR\x06target\"]\n" +
+	"\x16TopicReplicationFactor\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12-\n" +
+	"\x12replication_factor\x18\x02 \x01(\x05R\x11replicationFactor\"\xf9\x01\n" +
+	"#AlterPartitionReassignmentsResponse\x12<\n" +
+	"\aresults\x18\x01 \x03(\v2\".controllerd.v1.ReassignmentResultR\aresults\x12\x16\n" +
+	"\x06moving\x18\x02 \x01(\x03R\x06moving\x12\x16\n" +
+	"\x06queued\x18\x03 \x01(\x03R\x06queued\x12\x12\n" +
+	"\x04done\x18\x04 \x01(\x03R\x04done\x12\x1c\n" +
+	"\tcancelled\x18\x05 \x01(\x03R\tcancelled\x12\x16\n" +
+	"\x06failed\x18\x06 \x01(\x03R\x06failed\x12\x1a\n" +
+	"\brevision\x18\a \x01(\x03R\brevision\"\xc9\x01\n" +
+	"\x12ReassignmentResult\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\x05R\tpartition\x127\n" +
+	"\x05state\x18\x03 \x01(\x0e2!.controllerd.v1.ReassignmentStateR\x05state\x12\x14\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\x12\x18\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\x12\x16\n" +
+	"\x06target\x18\x06 \x03(\x05R\x06target\"\x98\x01\n" +
+	"!ListPartitionReassignmentsRequest\x127\n" +
+	"\x06topics\x18\x01 \x03(\v2\x1f.controllerd.v1.TopicPartitionsR\x06topics\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\"\xe2\x02\n" +
+	"\"ListPartitionReassignmentsResponse\x12I\n" +
+	"\rreassignments\x18\x01 \x03(\v2#.controllerd.v1.OngoingReassignmentR\rreassignments\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\x12\x16\n" +
+	"\x06moving\x18\x04 \x01(\x03R\x06moving\x12\x16\n" +
+	"\x06queued\x18\x05 \x01(\x03R\x06queued\x12\x18\n" +
+	"\aleaving\x18\x06 \x01(\x03R\aleaving\x12\x1b\n" +
+	"\tmax_moves\x18\a \x01(\x05R\bmaxMoves\x12\x16\n" +
+	"\x06adding\x18\b \x01(\x03R\x06adding\x12.\n" +
+	"\x06freeze\x18\t \x01(\v2\x16.controllerd.v1.FreezeR\x06freeze\"\xe8\x02\n" +
+	"\x13OngoingReassignment\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\x05R\tpartition\x127\n" +
+	"\x05state\x18\x03 \x01(\x0e2!.controllerd.v1.ReassignmentStateR\x05state\x12\x1a\n" +
+	"\breplicas\x18\x04 \x03(\x05R\breplicas\x12\x16\n" +
+	"\x06adding\x18\x05 \x03(\x05R\x06adding\x12\x1a\n" +
+	"\bremoving\x18\x06 \x03(\x05R\bremoving\x12\x16\n" +
+	"\x06target\x18\a \x03(\x05R\x06target\x12\x10\n" +
+	"\x03isr\x18\b \x03(\x05R\x03isr\x12\x16\n" +
+	"\x06leader\x18\t \x01(\x05R\x06leader\x12\x1b\n" +
+	"\twaits_for\x18\n" +
+	" \x01(\tR\bwaitsFor\x12\x16\n" +
+	"\x06reason\x18\v \x01(\tR\x06reason\x12\x1d\n" +
+	"\n" +
+	"changed_ms\x18\f \x01(\x03R\tchangedMs\"\xf6\x01\n" +
 	"\x12AlterTopicsRequest\x12\x16\n" +
 	"\x06topics\x18\x01 \x03(\tR\x06topics\x12=\n" +
 	"\x03set\x18\x02 \x03(\v2+.controllerd.v1.AlterTopicsRequest.SetEntryR\x03set\x12\x14\n" +
@@ -3968,12 +4791,20 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\x19ELECTION_TYPE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17ELECTION_TYPE_PREFERRED\x10\x01\x12\x19\n" +
 	"\x15ELECTION_TYPE_UNCLEAN\x10\x02\x12\x1c\n" +
-	"\x18ELECTION_TYPE_DESIGNATED\x10\x032\x86\f\n" +
+	"\x18ELECTION_TYPE_DESIGNATED\x10\x03*\xb4\x01\n" +
+	"\x11ReassignmentState\x12\"\n" +
+	"\x1eREASSIGNMENT_STATE_UNSPECIFIED\x10\x00\x12\x1d\n" +
+	"\x19REASSIGNMENT_STATE_MOVING\x10\x01\x12\x1d\n" +
+	"\x19REASSIGNMENT_STATE_QUEUED\x10\x02\x12\x1b\n" +
+	"\x17REASSIGNMENT_STATE_DONE\x10\x03\x12 \n" +
+	"\x1cREASSIGNMENT_STATE_CANCELLED\x10\x042\x95\x0e\n" +
 	"\fAdminService\x12Y\n" +
 	"\fCreateTopics\x12#.controllerd.v1.CreateTopicsRequest\x1a$.controllerd.v1.CreateTopicsResponse\x12Y\n" +
 	"\fDeleteTopics\x12#.controllerd.v1.DeleteTopicsRequest\x1a$.controllerd.v1.DeleteTopicsResponse\x12Y\n" +
 	"\fElectLeaders\x12#.controllerd.v1.ElectLeadersRequest\x1a$.controllerd.v1.ElectLeadersResponse\x12e\n" +
-	"\x10CreatePartitions\x12'.controllerd.v1.CreatePartitionsRequest\x1a(.controllerd.v1.CreatePartitionsResponse\x12V\n" +
+	"\x10CreatePartitions\x12'.controllerd.v1.CreatePartitionsRequest\x1a(.controllerd.v1.CreatePartitionsResponse\x12\x86\x01\n" +
+	"\x1bAlterPartitionReassignments\x122.controllerd.v1.AlterPartitionReassignmentsRequest\x1a3.controllerd.v1.AlterPartitionReassignmentsResponse\x12\x83\x01\n" +
+	"\x1aListPartitionReassignments\x121.controllerd.v1.ListPartitionReassignmentsRequest\x1a2.controllerd.v1.ListPartitionReassignmentsResponse\x12V\n" +
 	"\vAlterTopics\x12\".controllerd.v1.AlterTopicsRequest\x1a#.controllerd.v1.AlterTopicsResponse\x12e\n" +
 	"\x10DescribeSettings\x12'.controllerd.v1.DescribeSettingsRequest\x1a(.controllerd.v1.DescribeSettingsResponse\x12\\\n" +
 	"\rAlterSettings\x12$.controllerd.v1.AlterSettingsRequest\x1a%.controllerd.v1.AlterSettingsResponse\x12S\n" +
@@ -4000,145 +4831,167 @@ func file_controllerd_v1_admin_proto_rawDescGZIP() []byte {
 	return file_controllerd_v1_admin_proto_rawDescData
 }
 
-var file_controllerd_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_controllerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
+var file_controllerd_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_controllerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
 var file_controllerd_v1_admin_proto_goTypes = []any{
-	(ElectionType)(0),                  // 0: controllerd.v1.ElectionType
-	(*CreateTopicsRequest)(nil),        // 1: controllerd.v1.CreateTopicsRequest
-	(*NewTopic)(nil),                   // 2: controllerd.v1.NewTopic
-	(*ReplicaAssignment)(nil),          // 3: controllerd.v1.ReplicaAssignment
-	(*CreateTopicsResponse)(nil),       // 4: controllerd.v1.CreateTopicsResponse
-	(*CreateTopicResult)(nil),          // 5: controllerd.v1.CreateTopicResult
-	(*DeleteTopicsRequest)(nil),        // 6: controllerd.v1.DeleteTopicsRequest
-	(*TopicToDelete)(nil),              // 7: controllerd.v1.TopicToDelete
-	(*DeleteTopicsResponse)(nil),       // 8: controllerd.v1.DeleteTopicsResponse
-	(*DeleteTopicResult)(nil),          // 9: controllerd.v1.DeleteTopicResult
-	(*ElectLeadersRequest)(nil),        // 10: controllerd.v1.ElectLeadersRequest
-	(*TopicPartitions)(nil),            // 11: controllerd.v1.TopicPartitions
-	(*ElectLeadersResponse)(nil),       // 12: controllerd.v1.ElectLeadersResponse
-	(*ElectionResult)(nil),             // 13: controllerd.v1.ElectionResult
-	(*CreatePartitionsRequest)(nil),    // 14: controllerd.v1.CreatePartitionsRequest
-	(*NewPartitions)(nil),              // 15: controllerd.v1.NewPartitions
-	(*CreatePartitionsResponse)(nil),   // 16: controllerd.v1.CreatePartitionsResponse
-	(*CreatePartitionsResult)(nil),     // 17: controllerd.v1.CreatePartitionsResult
-	(*AlterTopicsRequest)(nil),         // 18: controllerd.v1.AlterTopicsRequest
-	(*AlterTopicsResponse)(nil),        // 19: controllerd.v1.AlterTopicsResponse
-	(*AlterTopicResult)(nil),           // 20: controllerd.v1.AlterTopicResult
-	(*DescribeSettingsRequest)(nil),    // 21: controllerd.v1.DescribeSettingsRequest
-	(*DescribeSettingsResponse)(nil),   // 22: controllerd.v1.DescribeSettingsResponse
-	(*SettingValue)(nil),               // 23: controllerd.v1.SettingValue
-	(*AlterSettingsRequest)(nil),       // 24: controllerd.v1.AlterSettingsRequest
-	(*AlterSettingsResponse)(nil),      // 25: controllerd.v1.AlterSettingsResponse
-	(*ListTopicsRequest)(nil),          // 26: controllerd.v1.ListTopicsRequest
-	(*ListTopicsResponse)(nil),         // 27: controllerd.v1.ListTopicsResponse
-	(*TopicSummary)(nil),               // 28: controllerd.v1.TopicSummary
-	(*DescribeTopicRequest)(nil),       // 29: controllerd.v1.DescribeTopicRequest
-	(*DescribeTopicResponse)(nil),      // 30: controllerd.v1.DescribeTopicResponse
-	(*UnconfirmedReplicas)(nil),        // 31: controllerd.v1.UnconfirmedReplicas
-	(*ListTombstonesRequest)(nil),      // 32: controllerd.v1.ListTombstonesRequest
-	(*ListTombstonesResponse)(nil),     // 33: controllerd.v1.ListTombstonesResponse
-	(*TombstoneSummary)(nil),           // 34: controllerd.v1.TombstoneSummary
-	(*OfflineReplicas)(nil),            // 35: controllerd.v1.OfflineReplicas
-	(*ListBrokersRequest)(nil),         // 36: controllerd.v1.ListBrokersRequest
-	(*ListBrokersResponse)(nil),        // 37: controllerd.v1.ListBrokersResponse
-	(*BrokerSummary)(nil),              // 38: controllerd.v1.BrokerSummary
-	(*DescribeControllerRequest)(nil),  // 39: controllerd.v1.DescribeControllerRequest
-	(*DescribeControllerResponse)(nil), // 40: controllerd.v1.DescribeControllerResponse
-	(*DaemonLease)(nil),                // 41: controllerd.v1.DaemonLease
-	(*ListControllersRequest)(nil),     // 42: controllerd.v1.ListControllersRequest
-	(*ListControllersResponse)(nil),    // 43: controllerd.v1.ListControllersResponse
-	(*ControllerSummary)(nil),          // 44: controllerd.v1.ControllerSummary
-	(*ListTermsRequest)(nil),           // 45: controllerd.v1.ListTermsRequest
-	(*ListTermsResponse)(nil),          // 46: controllerd.v1.ListTermsResponse
-	(*ResignControllerRequest)(nil),    // 47: controllerd.v1.ResignControllerRequest
-	(*ResignControllerResponse)(nil),   // 48: controllerd.v1.ResignControllerResponse
-	(*TransferControllerRequest)(nil),  // 49: controllerd.v1.TransferControllerRequest
-	(*TransferControllerResponse)(nil), // 50: controllerd.v1.TransferControllerResponse
-	nil,                                // 51: controllerd.v1.NewTopic.ConfigEntry
-	nil,                                // 52: controllerd.v1.AlterTopicsRequest.SetEntry
-	nil,                                // 53: controllerd.v1.AlterTopicResult.ConfigEntry
-	nil,                                // 54: controllerd.v1.AlterSettingsRequest.SetEntry
-	nil,                                // 55: controllerd.v1.DescribeTopicResponse.ConfigEntry
-	nil,                                // 56: controllerd.v1.DescribeControllerResponse.CountersEntry
-	(*Freeze)(nil),                     // 57: controllerd.v1.Freeze
-	(*PartitionRecord)(nil),            // 58: controllerd.v1.PartitionRecord
-	(BrokerState)(0),                   // 59: controllerd.v1.BrokerState
-	(*Endpoint)(nil),                   // 60: controllerd.v1.Endpoint
-	(*TopicReplicas)(nil),              // 61: controllerd.v1.TopicReplicas
-	(*TermRecord)(nil),                 // 62: controllerd.v1.TermRecord
+	(ElectionType)(0),                           // 0: controllerd.v1.ElectionType
+	(ReassignmentState)(0),                      // 1: controllerd.v1.ReassignmentState
+	(*CreateTopicsRequest)(nil),                 // 2: controllerd.v1.CreateTopicsRequest
+	(*NewTopic)(nil),                            // 3: controllerd.v1.NewTopic
+	(*ReplicaAssignment)(nil),                   // 4: controllerd.v1.ReplicaAssignment
+	(*CreateTopicsResponse)(nil),                // 5: controllerd.v1.CreateTopicsResponse
+	(*CreateTopicResult)(nil),                   // 6: controllerd.v1.CreateTopicResult
+	(*DeleteTopicsRequest)(nil),                 // 7: controllerd.v1.DeleteTopicsRequest
+	(*TopicToDelete)(nil),                       // 8: controllerd.v1.TopicToDelete
+	(*DeleteTopicsResponse)(nil),                // 9: controllerd.v1.DeleteTopicsResponse
+	(*DeleteTopicResult)(nil),                   // 10: controllerd.v1.DeleteTopicResult
+	(*ElectLeadersRequest)(nil),                 // 11: controllerd.v1.ElectLeadersRequest
+	(*TopicPartitions)(nil),                     // 12: controllerd.v1.TopicPartitions
+	(*ElectLeadersResponse)(nil),                // 13: controllerd.v1.ElectLeadersResponse
+	(*ElectionResult)(nil),                      // 14: controllerd.v1.ElectionResult
+	(*CreatePartitionsRequest)(nil),             // 15: controllerd.v1.CreatePartitionsRequest
+	(*NewPartitions)(nil),                       // 16: controllerd.v1.NewPartitions
+	(*CreatePartitionsResponse)(nil),            // 17: controllerd.v1.CreatePartitionsResponse
+	(*CreatePartitionsResult)(nil),              // 18: controllerd.v1.CreatePartitionsResult
+	(*AlterPartitionReassignmentsRequest)(nil),  // 19: controllerd.v1.AlterPartitionReassignmentsRequest
+	(*PartitionReassignment)(nil),               // 20: controllerd.v1.PartitionReassignment
+	(*TopicReplicationFactor)(nil),              // 21: controllerd.v1.TopicReplicationFactor
+	(*AlterPartitionReassignmentsResponse)(nil), // 22: controllerd.v1.AlterPartitionReassignmentsResponse
+	(*ReassignmentResult)(nil),                  // 23: controllerd.v1.ReassignmentResult
+	(*ListPartitionReassignmentsRequest)(nil),   // 24: controllerd.v1.ListPartitionReassignmentsRequest
+	(*ListPartitionReassignmentsResponse)(nil),  // 25: controllerd.v1.ListPartitionReassignmentsResponse
+	(*OngoingReassignment)(nil),                 // 26: controllerd.v1.OngoingReassignment
+	(*AlterTopicsRequest)(nil),                  // 27: controllerd.v1.AlterTopicsRequest
+	(*AlterTopicsResponse)(nil),                 // 28: controllerd.v1.AlterTopicsResponse
+	(*AlterTopicResult)(nil),                    // 29: controllerd.v1.AlterTopicResult
+	(*DescribeSettingsRequest)(nil),             // 30: controllerd.v1.DescribeSettingsRequest
+	(*DescribeSettingsResponse)(nil),            // 31: controllerd.v1.DescribeSettingsResponse
+	(*SettingValue)(nil),                        // 32: controllerd.v1.SettingValue
+	(*AlterSettingsRequest)(nil),                // 33: controllerd.v1.AlterSettingsRequest
+	(*AlterSettingsResponse)(nil),               // 34: controllerd.v1.AlterSettingsResponse
+	(*ListTopicsRequest)(nil),                   // 35: controllerd.v1.ListTopicsRequest
+	(*ListTopicsResponse)(nil),                  // 36: controllerd.v1.ListTopicsResponse
+	(*TopicSummary)(nil),                        // 37: controllerd.v1.TopicSummary
+	(*DescribeTopicRequest)(nil),                // 38: controllerd.v1.DescribeTopicRequest
+	(*DescribeTopicResponse)(nil),               // 39: controllerd.v1.DescribeTopicResponse
+	(*UnconfirmedReplicas)(nil),                 // 40: controllerd.v1.UnconfirmedReplicas
+	(*ListTombstonesRequest)(nil),               // 41: controllerd.v1.ListTombstonesRequest
+	(*ListTombstonesResponse)(nil),              // 42: controllerd.v1.ListTombstonesResponse
+	(*TombstoneSummary)(nil),                    // 43: controllerd.v1.TombstoneSummary
+	(*OfflineReplicas)(nil),                     // 44: controllerd.v1.OfflineReplicas
+	(*ListBrokersRequest)(nil),                  // 45: controllerd.v1.ListBrokersRequest
+	(*ListBrokersResponse)(nil),                 // 46: controllerd.v1.ListBrokersResponse
+	(*BrokerSummary)(nil),                       // 47: controllerd.v1.BrokerSummary
+	(*DescribeControllerRequest)(nil),           // 48: controllerd.v1.DescribeControllerRequest
+	(*DescribeControllerResponse)(nil),          // 49: controllerd.v1.DescribeControllerResponse
+	(*DaemonLease)(nil),                         // 50: controllerd.v1.DaemonLease
+	(*ListControllersRequest)(nil),              // 51: controllerd.v1.ListControllersRequest
+	(*ListControllersResponse)(nil),             // 52: controllerd.v1.ListControllersResponse
+	(*ControllerSummary)(nil),                   // 53: controllerd.v1.ControllerSummary
+	(*ListTermsRequest)(nil),                    // 54: controllerd.v1.ListTermsRequest
+	(*ListTermsResponse)(nil),                   // 55: controllerd.v1.ListTermsResponse
+	(*ResignControllerRequest)(nil),             // 56: controllerd.v1.ResignControllerRequest
+	(*ResignControllerResponse)(nil),            // 57: controllerd.v1.ResignControllerResponse
+	(*TransferControllerRequest)(nil),           // 58: controllerd.v1.TransferControllerRequest
+	(*TransferControllerResponse)(nil),          // 59: controllerd.v1.TransferControllerResponse
+	nil,                                         // 60: controllerd.v1.NewTopic.ConfigEntry
+	nil,                                         // 61: controllerd.v1.AlterTopicsRequest.SetEntry
+	nil,                                         // 62: controllerd.v1.AlterTopicResult.ConfigEntry
+	nil,                                         // 63: controllerd.v1.AlterSettingsRequest.SetEntry
+	nil,                                         // 64: controllerd.v1.DescribeTopicResponse.ConfigEntry
+	nil,                                         // 65: controllerd.v1.DescribeControllerResponse.CountersEntry
+	(*Freeze)(nil),                              // 66: controllerd.v1.Freeze
+	(*PartitionRecord)(nil),                     // 67: controllerd.v1.PartitionRecord
+	(BrokerState)(0),                            // 68: controllerd.v1.BrokerState
+	(*Endpoint)(nil),                            // 69: controllerd.v1.Endpoint
+	(*TopicReplicas)(nil),                       // 70: controllerd.v1.TopicReplicas
+	(*TermRecord)(nil),                          // 71: controllerd.v1.TermRecord
 }
 var file_controllerd_v1_admin_proto_depIdxs = []int32{
-	2,  // 0: controllerd.v1.CreateTopicsRequest.topics:type_name -> controllerd.v1.NewTopic
-	51, // 1: controllerd.v1.NewTopic.config:type_name -> controllerd.v1.NewTopic.ConfigEntry
-	3,  // 2: controllerd.v1.NewTopic.assignments:type_name -> controllerd.v1.ReplicaAssignment
-	5,  // 3: controllerd.v1.CreateTopicsResponse.results:type_name -> controllerd.v1.CreateTopicResult
-	7,  // 4: controllerd.v1.DeleteTopicsRequest.topics:type_name -> controllerd.v1.TopicToDelete
-	9,  // 5: controllerd.v1.DeleteTopicsResponse.results:type_name -> controllerd.v1.DeleteTopicResult
+	3,  // 0: controllerd.v1.CreateTopicsRequest.topics:type_name -> controllerd.v1.NewTopic
+	60, // 1: controllerd.v1.NewTopic.config:type_name -> controllerd.v1.NewTopic.ConfigEntry
+	4,  // 2: controllerd.v1.NewTopic.assignments:type_name -> controllerd.v1.ReplicaAssignment
+	6,  // 3: controllerd.v1.CreateTopicsResponse.results:type_name -> controllerd.v1.CreateTopicResult
+	8,  // 4: controllerd.v1.DeleteTopicsRequest.topics:type_name -> controllerd.v1.TopicToDelete
+	10, // 5: controllerd.v1.DeleteTopicsResponse.results:type_name -> controllerd.v1.DeleteTopicResult
 	0,  // 6: controllerd.v1.ElectLeadersRequest.type:type_name -> controllerd.v1.ElectionType
-	11, // 7: controllerd.v1.ElectLeadersRequest.topics:type_name -> controllerd.v1.TopicPartitions
-	13, // 8: controllerd.v1.ElectLeadersResponse.results:type_name -> controllerd.v1.ElectionResult
-	15, // 9: controllerd.v1.CreatePartitionsRequest.topics:type_name -> controllerd.v1.NewPartitions
-	3,  // 10: controllerd.v1.NewPartitions.assignments:type_name -> controllerd.v1.ReplicaAssignment
-	17, // 11: controllerd.v1.CreatePartitionsResponse.results:type_name -> controllerd.v1.CreatePartitionsResult
-	52, // 12: controllerd.v1.AlterTopicsRequest.set:type_name -> controllerd.v1.AlterTopicsRequest.SetEntry
-	20, // 13: controllerd.v1.AlterTopicsResponse.results:type_name -> controllerd.v1.AlterTopicResult
-	53, // 14: controllerd.v1.AlterTopicResult.config:type_name -> controllerd.v1.AlterTopicResult.ConfigEntry
-	23, // 15: controllerd.v1.DescribeSettingsResponse.settings:type_name -> controllerd.v1.SettingValue
-	57, // 16: controllerd.v1.DescribeSettingsResponse.freeze:type_name -> controllerd.v1.Freeze
-	54, // 17: controllerd.v1.AlterSettingsRequest.set:type_name -> controllerd.v1.AlterSettingsRequest.SetEntry
-	28, // 18: controllerd.v1.ListTopicsResponse.topics:type_name -> controllerd.v1.TopicSummary
-	28, // 19: controllerd.v1.DescribeTopicResponse.topic:type_name -> controllerd.v1.TopicSummary
-	58, // 20: controllerd.v1.DescribeTopicResponse.partitions:type_name -> controllerd.v1.PartitionRecord
-	55, // 21: controllerd.v1.DescribeTopicResponse.config:type_name -> controllerd.v1.DescribeTopicResponse.ConfigEntry
-	35, // 22: controllerd.v1.DescribeTopicResponse.offline:type_name -> controllerd.v1.OfflineReplicas
-	31, // 23: controllerd.v1.DescribeTopicResponse.unconfirmed:type_name -> controllerd.v1.UnconfirmedReplicas
-	34, // 24: controllerd.v1.ListTombstonesResponse.tombstones:type_name -> controllerd.v1.TombstoneSummary
-	38, // 25: controllerd.v1.ListBrokersResponse.brokers:type_name -> controllerd.v1.BrokerSummary
-	59, // 26: controllerd.v1.BrokerSummary.state:type_name -> controllerd.v1.BrokerState
-	60, // 27: controllerd.v1.BrokerSummary.endpoints:type_name -> controllerd.v1.Endpoint
-	61, // 28: controllerd.v1.BrokerSummary.strays:type_name -> controllerd.v1.TopicReplicas
-	56, // 29: controllerd.v1.DescribeControllerResponse.counters:type_name -> controllerd.v1.DescribeControllerResponse.CountersEntry
-	41, // 30: controllerd.v1.DescribeControllerResponse.lease:type_name -> controllerd.v1.DaemonLease
-	57, // 31: controllerd.v1.DescribeControllerResponse.freeze:type_name -> controllerd.v1.Freeze
-	44, // 32: controllerd.v1.ListControllersResponse.controllers:type_name -> controllerd.v1.ControllerSummary
-	62, // 33: controllerd.v1.ListTermsResponse.terms:type_name -> controllerd.v1.TermRecord
-	1,  // 34: controllerd.v1.AdminService.CreateTopics:input_type -> controllerd.v1.CreateTopicsRequest
-	6,  // 35: controllerd.v1.AdminService.DeleteTopics:input_type -> controllerd.v1.DeleteTopicsRequest
-	10, // 36: controllerd.v1.AdminService.ElectLeaders:input_type -> controllerd.v1.ElectLeadersRequest
-	14, // 37: controllerd.v1.AdminService.CreatePartitions:input_type -> controllerd.v1.CreatePartitionsRequest
-	18, // 38: controllerd.v1.AdminService.AlterTopics:input_type -> controllerd.v1.AlterTopicsRequest
-	21, // 39: controllerd.v1.AdminService.DescribeSettings:input_type -> controllerd.v1.DescribeSettingsRequest
-	24, // 40: controllerd.v1.AdminService.AlterSettings:input_type -> controllerd.v1.AlterSettingsRequest
-	26, // 41: controllerd.v1.AdminService.ListTopics:input_type -> controllerd.v1.ListTopicsRequest
-	29, // 42: controllerd.v1.AdminService.DescribeTopic:input_type -> controllerd.v1.DescribeTopicRequest
-	32, // 43: controllerd.v1.AdminService.ListTombstones:input_type -> controllerd.v1.ListTombstonesRequest
-	36, // 44: controllerd.v1.AdminService.ListBrokers:input_type -> controllerd.v1.ListBrokersRequest
-	39, // 45: controllerd.v1.AdminService.DescribeController:input_type -> controllerd.v1.DescribeControllerRequest
-	42, // 46: controllerd.v1.AdminService.ListControllers:input_type -> controllerd.v1.ListControllersRequest
-	45, // 47: controllerd.v1.AdminService.ListTerms:input_type -> controllerd.v1.ListTermsRequest
-	47, // 48: controllerd.v1.AdminService.ResignController:input_type -> controllerd.v1.ResignControllerRequest
-	49, // 49: controllerd.v1.AdminService.TransferController:input_type -> controllerd.v1.TransferControllerRequest
-	4,  // 50: controllerd.v1.AdminService.CreateTopics:output_type -> controllerd.v1.CreateTopicsResponse
-	8,  // 51: controllerd.v1.AdminService.DeleteTopics:output_type -> controllerd.v1.DeleteTopicsResponse
-	12, // 52: controllerd.v1.AdminService.ElectLeaders:output_type -> controllerd.v1.ElectLeadersResponse
-	16, // 53: controllerd.v1.AdminService.CreatePartitions:output_type -> controllerd.v1.CreatePartitionsResponse
-	19, // 54: controllerd.v1.AdminService.AlterTopics:output_type -> controllerd.v1.AlterTopicsResponse
-	22, // 55: controllerd.v1.AdminService.DescribeSettings:output_type -> controllerd.v1.DescribeSettingsResponse
-	25, // 56: controllerd.v1.AdminService.AlterSettings:output_type -> controllerd.v1.AlterSettingsResponse
-	27, // 57: controllerd.v1.AdminService.ListTopics:output_type -> controllerd.v1.ListTopicsResponse
-	30, // 58: controllerd.v1.AdminService.DescribeTopic:output_type -> controllerd.v1.DescribeTopicResponse
-	33, // 59: controllerd.v1.AdminService.ListTombstones:output_type -> controllerd.v1.ListTombstonesResponse
-	37, // 60: controllerd.v1.AdminService.ListBrokers:output_type -> controllerd.v1.ListBrokersResponse
-	40, // 61: controllerd.v1.AdminService.DescribeController:output_type -> controllerd.v1.DescribeControllerResponse
-	43, // 62: controllerd.v1.AdminService.ListControllers:output_type -> controllerd.v1.ListControllersResponse
-	46, // 63: controllerd.v1.AdminService.ListTerms:output_type -> controllerd.v1.ListTermsResponse
-	48, // 64: controllerd.v1.AdminService.ResignController:output_type -> controllerd.v1.ResignControllerResponse
-	50, // 65: controllerd.v1.AdminService.TransferController:output_type -> controllerd.v1.TransferControllerResponse
-	50, // [50:66] is the sub-list for method output_type
-	34, // [34:50] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	12, // 7: controllerd.v1.ElectLeadersRequest.topics:type_name -> controllerd.v1.TopicPartitions
+	14, // 8: controllerd.v1.ElectLeadersResponse.results:type_name -> controllerd.v1.ElectionResult
+	16, // 9: controllerd.v1.CreatePartitionsRequest.topics:type_name -> controllerd.v1.NewPartitions
+	4,  // 10: controllerd.v1.NewPartitions.assignments:type_name -> controllerd.v1.ReplicaAssignment
+	18, // 11: controllerd.v1.CreatePartitionsResponse.results:type_name -> controllerd.v1.CreatePartitionsResult
+	20, // 12: controllerd.v1.AlterPartitionReassignmentsRequest.partitions:type_name -> controllerd.v1.PartitionReassignment
+	21, // 13: controllerd.v1.AlterPartitionReassignmentsRequest.topics:type_name -> controllerd.v1.TopicReplicationFactor
+	4,  // 14: controllerd.v1.PartitionReassignment.target:type_name -> controllerd.v1.ReplicaAssignment
+	23, // 15: controllerd.v1.AlterPartitionReassignmentsResponse.results:type_name -> controllerd.v1.ReassignmentResult
+	1,  // 16: controllerd.v1.ReassignmentResult.state:type_name -> controllerd.v1.ReassignmentState
+	12, // 17: controllerd.v1.ListPartitionReassignmentsRequest.topics:type_name -> controllerd.v1.TopicPartitions
+	26, // 18: controllerd.v1.ListPartitionReassignmentsResponse.reassignments:type_name -> controllerd.v1.OngoingReassignment
+	66, // 19: controllerd.v1.ListPartitionReassignmentsResponse.freeze:type_name -> controllerd.v1.Freeze
+	1,  // 20: controllerd.v1.OngoingReassignment.state:type_name -> controllerd.v1.ReassignmentState
+	61, // 21: controllerd.v1.AlterTopicsRequest.set:type_name -> controllerd.v1.AlterTopicsRequest.SetEntry
+	29, // 22: controllerd.v1.AlterTopicsResponse.results:type_name -> controllerd.v1.AlterTopicResult
+	62, // 23: controllerd.v1.AlterTopicResult.config:type_name -> controllerd.v1.AlterTopicResult.ConfigEntry
+	32, // 24: controllerd.v1.DescribeSettingsResponse.settings:type_name -> controllerd.v1.SettingValue
+	66, // 25: controllerd.v1.DescribeSettingsResponse.freeze:type_name -> controllerd.v1.Freeze
+	63, // 26: controllerd.v1.AlterSettingsRequest.set:type_name -> controllerd.v1.AlterSettingsRequest.SetEntry
+	37, // 27: controllerd.v1.ListTopicsResponse.topics:type_name -> controllerd.v1.TopicSummary
+	37, // 28: controllerd.v1.DescribeTopicResponse.topic:type_name -> controllerd.v1.TopicSummary
+	67, // 29: controllerd.v1.DescribeTopicResponse.partitions:type_name -> controllerd.v1.PartitionRecord
+	64, // 30: controllerd.v1.DescribeTopicResponse.config:type_name -> controllerd.v1.DescribeTopicResponse.ConfigEntry
+	44, // 31: controllerd.v1.DescribeTopicResponse.offline:type_name -> controllerd.v1.OfflineReplicas
+	40, // 32: controllerd.v1.DescribeTopicResponse.unconfirmed:type_name -> controllerd.v1.UnconfirmedReplicas
+	43, // 33: controllerd.v1.ListTombstonesResponse.tombstones:type_name -> controllerd.v1.TombstoneSummary
+	47, // 34: controllerd.v1.ListBrokersResponse.brokers:type_name -> controllerd.v1.BrokerSummary
+	68, // 35: controllerd.v1.BrokerSummary.state:type_name -> controllerd.v1.BrokerState
+	69, // 36: controllerd.v1.BrokerSummary.endpoints:type_name -> controllerd.v1.Endpoint
+	70, // 37: controllerd.v1.BrokerSummary.strays:type_name -> controllerd.v1.TopicReplicas
+	65, // 38: controllerd.v1.DescribeControllerResponse.counters:type_name -> controllerd.v1.DescribeControllerResponse.CountersEntry
+	50, // 39: controllerd.v1.DescribeControllerResponse.lease:type_name -> controllerd.v1.DaemonLease
+	66, // 40: controllerd.v1.DescribeControllerResponse.freeze:type_name -> controllerd.v1.Freeze
+	53, // 41: controllerd.v1.ListControllersResponse.controllers:type_name -> controllerd.v1.ControllerSummary
+	71, // 42: controllerd.v1.ListTermsResponse.terms:type_name -> controllerd.v1.TermRecord
+	2,  // 43: controllerd.v1.AdminService.CreateTopics:input_type -> controllerd.v1.CreateTopicsRequest
+	7,  // 44: controllerd.v1.AdminService.DeleteTopics:input_type -> controllerd.v1.DeleteTopicsRequest
+	11, // 45: controllerd.v1.AdminService.ElectLeaders:input_type -> controllerd.v1.ElectLeadersRequest
+	15, // 46: controllerd.v1.AdminService.CreatePartitions:input_type -> controllerd.v1.CreatePartitionsRequest
+	19, // 47: controllerd.v1.AdminService.AlterPartitionReassignments:input_type -> controllerd.v1.AlterPartitionReassignmentsRequest
+	24, // 48: controllerd.v1.AdminService.ListPartitionReassignments:input_type -> controllerd.v1.ListPartitionReassignmentsRequest
+	27, // 49: controllerd.v1.AdminService.AlterTopics:input_type -> controllerd.v1.AlterTopicsRequest
+	30, // 50: controllerd.v1.AdminService.DescribeSettings:input_type -> controllerd.v1.DescribeSettingsRequest
+	33, // 51: controllerd.v1.AdminService.AlterSettings:input_type -> controllerd.v1.AlterSettingsRequest
+	35, // 52: controllerd.v1.AdminService.ListTopics:input_type -> controllerd.v1.ListTopicsRequest
+	38, // 53: controllerd.v1.AdminService.DescribeTopic:input_type -> controllerd.v1.DescribeTopicRequest
+	41, // 54: controllerd.v1.AdminService.ListTombstones:input_type -> controllerd.v1.ListTombstonesRequest
+	45, // 55: controllerd.v1.AdminService.ListBrokers:input_type -> controllerd.v1.ListBrokersRequest
+	48, // 56: controllerd.v1.AdminService.DescribeController:input_type -> controllerd.v1.DescribeControllerRequest
+	51, // 57: controllerd.v1.AdminService.ListControllers:input_type -> controllerd.v1.ListControllersRequest
+	54, // 58: controllerd.v1.AdminService.ListTerms:input_type -> controllerd.v1.ListTermsRequest
+	56, // 59: controllerd.v1.AdminService.ResignController:input_type -> controllerd.v1.ResignControllerRequest
+	58, // 60: controllerd.v1.AdminService.TransferController:input_type -> controllerd.v1.TransferControllerRequest
+	5,  // 61: controllerd.v1.AdminService.CreateTopics:output_type -> controllerd.v1.CreateTopicsResponse
+	9,  // 62: controllerd.v1.AdminService.DeleteTopics:output_type -> controllerd.v1.DeleteTopicsResponse
+	13, // 63: controllerd.v1.AdminService.ElectLeaders:output_type -> controllerd.v1.ElectLeadersResponse
+	17, // 64: controllerd.v1.AdminService.CreatePartitions:output_type -> controllerd.v1.CreatePartitionsResponse
+	22, // 65: controllerd.v1.AdminService.AlterPartitionReassignments:output_type -> controllerd.v1.AlterPartitionReassignmentsResponse
+	25, // 66: controllerd.v1.AdminService.ListPartitionReassignments:output_type -> controllerd.v1.ListPartitionReassignmentsResponse
+	28, // 67: controllerd.v1.AdminService.AlterTopics:output_type -> controllerd.v1.AlterTopicsResponse
+	31, // 68: controllerd.v1.AdminService.DescribeSettings:output_type -> controllerd.v1.DescribeSettingsResponse
+	34, // 69: controllerd.v1.AdminService.AlterSettings:output_type -> controllerd.v1.AlterSettingsResponse
+	36, // 70: controllerd.v1.AdminService.ListTopics:output_type -> controllerd.v1.ListTopicsResponse
+	39, // 71: controllerd.v1.AdminService.DescribeTopic:output_type -> controllerd.v1.DescribeTopicResponse
+	42, // 72: controllerd.v1.AdminService.ListTombstones:output_type -> controllerd.v1.ListTombstonesResponse
+	46, // 73: controllerd.v1.AdminService.ListBrokers:output_type -> controllerd.v1.ListBrokersResponse
+	49, // 74: controllerd.v1.AdminService.DescribeController:output_type -> controllerd.v1.DescribeControllerResponse
+	52, // 75: controllerd.v1.AdminService.ListControllers:output_type -> controllerd.v1.ListControllersResponse
+	55, // 76: controllerd.v1.AdminService.ListTerms:output_type -> controllerd.v1.ListTermsResponse
+	57, // 77: controllerd.v1.AdminService.ResignController:output_type -> controllerd.v1.ResignControllerResponse
+	59, // 78: controllerd.v1.AdminService.TransferController:output_type -> controllerd.v1.TransferControllerResponse
+	61, // [61:79] is the sub-list for method output_type
+	43, // [43:61] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_controllerd_v1_admin_proto_init() }
@@ -4148,15 +5001,16 @@ func file_controllerd_v1_admin_proto_init() {
 	}
 	file_controllerd_v1_command_proto_init()
 	file_controllerd_v1_record_proto_init()
-	file_controllerd_v1_admin_proto_msgTypes[23].OneofWrappers = []any{}
-	file_controllerd_v1_admin_proto_msgTypes[37].OneofWrappers = []any{}
+	file_controllerd_v1_admin_proto_msgTypes[17].OneofWrappers = []any{}
+	file_controllerd_v1_admin_proto_msgTypes[31].OneofWrappers = []any{}
+	file_controllerd_v1_admin_proto_msgTypes[45].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_controllerd_v1_admin_proto_rawDesc), len(file_controllerd_v1_admin_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   56,
+			NumEnums:      2,
+			NumMessages:   64,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

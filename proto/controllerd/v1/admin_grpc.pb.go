@@ -21,22 +21,24 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	AdminService_CreateTopics_FullMethodName       = "/controllerd.v1.AdminService/CreateTopics"
-	AdminService_DeleteTopics_FullMethodName       = "/controllerd.v1.AdminService/DeleteTopics"
-	AdminService_ElectLeaders_FullMethodName       = "/controllerd.v1.AdminService/ElectLeaders"
-	AdminService_CreatePartitions_FullMethodName   = "/controllerd.v1.AdminService/CreatePartitions"
-	AdminService_AlterTopics_FullMethodName        = "/controllerd.v1.AdminService/AlterTopics"
-	AdminService_DescribeSettings_FullMethodName   = "/controllerd.v1.AdminService/DescribeSettings"
-	AdminService_AlterSettings_FullMethodName      = "/controllerd.v1.AdminService/AlterSettings"
-	AdminService_ListTopics_FullMethodName         = "/controllerd.v1.AdminService/ListTopics"
-	AdminService_DescribeTopic_FullMethodName      = "/controllerd.v1.AdminService/DescribeTopic"
-	AdminService_ListTombstones_FullMethodName     = "/controllerd.v1.AdminService/ListTombstones"
-	AdminService_ListBrokers_FullMethodName        = "/controllerd.v1.AdminService/ListBrokers"
-	AdminService_DescribeController_FullMethodName = "/controllerd.v1.AdminService/DescribeController"
-	AdminService_ListControllers_FullMethodName    = "/controllerd.v1.AdminService/ListControllers"
-	AdminService_ListTerms_FullMethodName          = "/controllerd.v1.AdminService/ListTerms"
-	AdminService_ResignController_FullMethodName   = "/controllerd.v1.AdminService/ResignController"
-	AdminService_TransferController_FullMethodName = "/controllerd.v1.AdminService/TransferController"
+	AdminService_CreateTopics_FullMethodName                = "/controllerd.v1.AdminService/CreateTopics"
+	AdminService_DeleteTopics_FullMethodName                = "/controllerd.v1.AdminService/DeleteTopics"
+	AdminService_ElectLeaders_FullMethodName                = "/controllerd.v1.AdminService/ElectLeaders"
+	AdminService_CreatePartitions_FullMethodName            = "/controllerd.v1.AdminService/CreatePartitions"
+	AdminService_AlterPartitionReassignments_FullMethodName = "/controllerd.v1.AdminService/AlterPartitionReassignments"
+	AdminService_ListPartitionReassignments_FullMethodName  = "/controllerd.v1.AdminService/ListPartitionReassignments"
+	AdminService_AlterTopics_FullMethodName                 = "/controllerd.v1.AdminService/AlterTopics"
+	AdminService_DescribeSettings_FullMethodName            = "/controllerd.v1.AdminService/DescribeSettings"
+	AdminService_AlterSettings_FullMethodName               = "/controllerd.v1.AdminService/AlterSettings"
+	AdminService_ListTopics_FullMethodName                  = "/controllerd.v1.AdminService/ListTopics"
+	AdminService_DescribeTopic_FullMethodName               = "/controllerd.v1.AdminService/DescribeTopic"
+	AdminService_ListTombstones_FullMethodName              = "/controllerd.v1.AdminService/ListTombstones"
+	AdminService_ListBrokers_FullMethodName                 = "/controllerd.v1.AdminService/ListBrokers"
+	AdminService_DescribeController_FullMethodName          = "/controllerd.v1.AdminService/DescribeController"
+	AdminService_ListControllers_FullMethodName             = "/controllerd.v1.AdminService/ListControllers"
+	AdminService_ListTerms_FullMethodName                   = "/controllerd.v1.AdminService/ListTerms"
+	AdminService_ResignController_FullMethodName            = "/controllerd.v1.AdminService/ResignController"
+	AdminService_TransferController_FullMethodName          = "/controllerd.v1.AdminService/TransferController"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -51,6 +53,11 @@ type AdminServiceClient interface {
 	ElectLeaders(ctx context.Context, in *ElectLeadersRequest, opts ...grpc.CallOption) (*ElectLeadersResponse, error)
 	// CreatePartitions makes more partitions of topics.
 	CreatePartitions(ctx context.Context, in *CreatePartitionsRequest, opts ...grpc.CallOption) (*CreatePartitionsResponse, error)
+	// AlterPartitionReassignments gives partitions other replicas, or takes that
+	// back (KIP-455).
+	AlterPartitionReassignments(ctx context.Context, in *AlterPartitionReassignmentsRequest, opts ...grpc.CallOption) (*AlterPartitionReassignmentsResponse, error)
+	// ListPartitionReassignments lists those that are under way or wait.
+	ListPartitionReassignments(ctx context.Context, in *ListPartitionReassignmentsRequest, opts ...grpc.CallOption) (*ListPartitionReassignmentsResponse, error)
 	// AlterTopics changes the settings of topics.
 	AlterTopics(ctx context.Context, in *AlterTopicsRequest, opts ...grpc.CallOption) (*AlterTopicsResponse, error)
 	DescribeSettings(ctx context.Context, in *DescribeSettingsRequest, opts ...grpc.CallOption) (*DescribeSettingsResponse, error)
@@ -114,6 +121,26 @@ func (c *adminServiceClient) CreatePartitions(ctx context.Context, in *CreatePar
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CreatePartitionsResponse)
 	err := c.cc.Invoke(ctx, AdminService_CreatePartitions_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) AlterPartitionReassignments(ctx context.Context, in *AlterPartitionReassignmentsRequest, opts ...grpc.CallOption) (*AlterPartitionReassignmentsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AlterPartitionReassignmentsResponse)
+	err := c.cc.Invoke(ctx, AdminService_AlterPartitionReassignments_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ListPartitionReassignments(ctx context.Context, in *ListPartitionReassignmentsRequest, opts ...grpc.CallOption) (*ListPartitionReassignmentsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListPartitionReassignmentsResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListPartitionReassignments_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -252,6 +279,11 @@ type AdminServiceServer interface {
 	ElectLeaders(context.Context, *ElectLeadersRequest) (*ElectLeadersResponse, error)
 	// CreatePartitions makes more partitions of topics.
 	CreatePartitions(context.Context, *CreatePartitionsRequest) (*CreatePartitionsResponse, error)
+	// AlterPartitionReassignments gives partitions other replicas, or takes that
+	// back (KIP-455).
+	AlterPartitionReassignments(context.Context, *AlterPartitionReassignmentsRequest) (*AlterPartitionReassignmentsResponse, error)
+	// ListPartitionReassignments lists those that are under way or wait.
+	ListPartitionReassignments(context.Context, *ListPartitionReassignmentsRequest) (*ListPartitionReassignmentsResponse, error)
 	// AlterTopics changes the settings of topics.
 	AlterTopics(context.Context, *AlterTopicsRequest) (*AlterTopicsResponse, error)
 	DescribeSettings(context.Context, *DescribeSettingsRequest) (*DescribeSettingsResponse, error)
@@ -292,6 +324,12 @@ func (UnimplementedAdminServiceServer) ElectLeaders(context.Context, *ElectLeade
 }
 func (UnimplementedAdminServiceServer) CreatePartitions(context.Context, *CreatePartitionsRequest) (*CreatePartitionsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CreatePartitions not implemented")
+}
+func (UnimplementedAdminServiceServer) AlterPartitionReassignments(context.Context, *AlterPartitionReassignmentsRequest) (*AlterPartitionReassignmentsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AlterPartitionReassignments not implemented")
+}
+func (UnimplementedAdminServiceServer) ListPartitionReassignments(context.Context, *ListPartitionReassignmentsRequest) (*ListPartitionReassignmentsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListPartitionReassignments not implemented")
 }
 func (UnimplementedAdminServiceServer) AlterTopics(context.Context, *AlterTopicsRequest) (*AlterTopicsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method AlterTopics not implemented")
@@ -418,6 +456,42 @@ func _AdminService_CreatePartitions_Handler(srv interface{}, ctx context.Context
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AdminServiceServer).CreatePartitions(ctx, req.(*CreatePartitionsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_AlterPartitionReassignments_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AlterPartitionReassignmentsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).AlterPartitionReassignments(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_AlterPartitionReassignments_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).AlterPartitionReassignments(ctx, req.(*AlterPartitionReassignmentsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ListPartitionReassignments_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListPartitionReassignmentsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListPartitionReassignments(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListPartitionReassignments_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListPartitionReassignments(ctx, req.(*ListPartitionReassignmentsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -660,6 +734,14 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CreatePartitions",
 			Handler:    _AdminService_CreatePartitions_Handler,
+		},
+		{
+			MethodName: "AlterPartitionReassignments",
+			Handler:    _AdminService_AlterPartitionReassignments_Handler,
+		},
+		{
+			MethodName: "ListPartitionReassignments",
+			Handler:    _AdminService_ListPartitionReassignments_Handler,
 		},
 		{
 			MethodName: "AlterTopics",

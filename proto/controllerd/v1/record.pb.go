@@ -1201,9 +1201,13 @@ type PartitionRecord struct {
 	Partition int32                  `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
 	// In order of preference.
 	Replicas []int32 `protobuf:"varint,2,rep,packed,name=replicas,proto3" json:"replicas,omitempty"`
+	// Of a reassignment: the replicas that are being added, and those that are to
+	// go. Of the latter those that are no replicas any more have yet to confirm
+	// that they have deleted theirs.
 	Adding   []int32 `protobuf:"varint,3,rep,packed,name=adding,proto3" json:"adding,omitempty"`
 	Removing []int32 `protobuf:"varint,4,rep,packed,name=removing,proto3" json:"removing,omitempty"`
-	Target   []int32 `protobuf:"varint,5,rep,packed,name=target,proto3" json:"target,omitempty"`
+	// The replicas of a reassignment that waits for its turn.
+	Target []int32 `protobuf:"varint,5,rep,packed,name=target,proto3" json:"target,omitempty"`
 	// -1: none.
 	Leader         int32         `protobuf:"varint,6,opt,name=leader,proto3" json:"leader,omitempty"`
 	LeaderEpoch    int32         `protobuf:"varint,7,opt,name=leader_epoch,json=leaderEpoch,proto3" json:"leader_epoch,omitempty"`
