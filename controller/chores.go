@@ -30,13 +30,13 @@ const maxGuarded = 100
 // choresDue reports whether there is something to write that no request has
 // asked for, beside the agenda.
 func (l *Loop) choresDue() bool {
-	return l.machine.TopicsDue() > len(l.aside) || len(l.aside) > 0 && l.now >= l.asideUntil || len(l.pusher.Confirmed()) > 0 || l.sweeping != 0 || l.marksDue() || len(l.pusher.Dead(l.im)) > 0 || l.balance.brokers != nil
+	return l.machine.TopicsDue() > len(l.aside) || len(l.aside) > 0 && l.now >= l.asideUntil || len(l.pusher.Confirmed()) > 0 || l.sweeping != 0 || l.marksDue() || len(l.pusher.Dead(l.im)) > 0 || l.balance.brokers != nil || l.queueDue() || l.pusher.LeftDue(l.im)
 }
 
 // doChores deletes the topics that are marked, makes the partitions that are
 // wanted, deletes the keys of dead brokers, marks those that do not answer,
-// takes those that have confirmed out of tombstones, deletes hidden blocks, and
-// goes on with balancing leaders.
+// takes those that have confirmed out of tombstones, deletes hidden blocks,
+// and goes on with balancing leaders and with reassignments.
 func (d *draft) doChores() {
 	d.doTopics()
 	d.buryBrokers()
@@ -44,6 +44,8 @@ func (d *draft) doChores() {
 	d.shrinkTombstones()
 	d.sweep()
 	d.balanceLeaders()
+	d.clearLeft()
+	d.moveQueued()
 }
 
 // topicsLeft reports whether a topic waits that the last plan has not come to.

@@ -130,6 +130,7 @@ func (l *Loop) takeBatch(limit int) int {
 	l.pusher.Observe(events)
 	l.noteCutOff(events)
 	l.countChanges(events)
+	l.noteMoves(events)
 	if !in.forget || in.told == 0 {
 		l.feed.Observe(l.im, events)
 	}

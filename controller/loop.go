@@ -110,6 +110,7 @@ type Loop struct {
 	reach      reach
 	takeover   takeover
 	balance    balance
+	queue      queue
 	dueSince   time.Duration // since when some rule would change something; 0: none would
 
 	Stats Stats
@@ -292,7 +293,7 @@ func (l *Loop) pushSlice(out []Action) []Action {
 // Unfinished reports whether the last Step left work for the next one, which
 // should follow as soon as its actions are under way.
 func (l *Loop) Unfinished() bool {
-	return l.Backlog() || l.machine.Reviewing() || l.comparing != nil || l.active && (l.urgent || l.pusher.More() || l.machine.Checking() || l.topicsLeft() || l.balancing())
+	return l.Backlog() || l.machine.Reviewing() || l.comparing != nil || l.active && (l.urgent || l.pusher.More() || l.machine.Checking() || l.topicsLeft() || l.balancing() || l.moving())
 }
 
 func (l *Loop) take(now election.Now, ev Event, out []Action) []Action {
@@ -334,6 +335,7 @@ func (l *Loop) elect(actions []election.Action, out []Action) []Action {
 			clear(l.aside)
 			l.reach.next, l.reach.marks = 0, nil
 			l.balance = balance{since: l.now}
+			l.lookAtQueue()
 			l.beginTakeover()
 		case election.Stop:
 			l.active, l.stopping = false, true

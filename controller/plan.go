@@ -322,6 +322,9 @@ func (l *Loop) finishPlan(now time.Duration, out []Action) []Action {
 	p := l.plan
 	l.noteFailures(p.all)
 	l.plan = nil
+	if slices.ContainsFunc(p.all, func(c *chunk) bool { return !c.ok }) {
+		l.lookAtQueue()
+	}
 	proven, refused := false, error(nil) // proven: some chunk committed under the claim
 	for _, c := range p.all {
 		proven = proven || c.ok
@@ -343,6 +346,9 @@ func (l *Loop) finishPlan(now time.Duration, out []Action) []Action {
 			if a.elections != nil {
 				a.elections = a.elections.before
 			}
+			if a.moves != nil {
+				a.moves = a.moves.before
+			}
 			again = append(again, a)
 		default:
 			answer, decided := p.answers[a.id]
@@ -359,6 +365,8 @@ func (l *Loop) finishPlan(now time.Duration, out []Action) []Action {
 			case *pb.ElectLeadersResponse:
 				r.Revision = shown
 			case *pb.AlterSettingsResponse:
+				r.Revision = shown
+			case *pb.AlterPartitionReassignmentsResponse:
 				r.Revision = shown
 			case *pb.AlterTopicsResponse:
 				r.Revision = shown

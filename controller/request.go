@@ -28,6 +28,8 @@ type asked struct {
 	creation *creation
 	// elections is how far an ElectLeaders has come.
 	elections *elections
+	// moves is how far an AlterPartitionReassignments has come.
+	moves *moves
 	// refusal is decided already: the answer, once it is proven that the claim
 	// stands.
 	refusal error
@@ -45,6 +47,7 @@ type draft struct {
 	deleted  map[cluster.TopicID]*unit // topics that are marked or deleted
 	altered  map[cluster.TopicID]bool  // topics whose record is written otherwise
 	settings bool                      // the settings are written
+	adding   int                       // partitions that begin to add replicas
 	chores   []*unit                   // deleted, and what else no request has asked for, in order
 	answers  map[int64]rpc.Answer
 	writes   int // and what else has taken about as long as a write
@@ -232,6 +235,8 @@ func (d *draft) decide(a *asked) bool {
 		return d.alterSettings(a.id, r)
 	case rpc.CreatePartitions:
 		return d.createPartitions(a.id, r)
+	case rpc.AlterPartitionReassignments:
+		return d.reassign(a, r)
 	case rpc.AlterTopics:
 		return d.alterTopics(a.id, r)
 	}

@@ -28,6 +28,8 @@ func (l *Loop) View() rpc.View {
 		Version:     l.cfg.Election.Version,
 		Session:     l.candidate.Standing(l.now, l.im).State,
 		Problems:    l.problems,
+		Moving:      l.machine.Moving,
+		WaitsFor:    l.machine.WaitsFor,
 		Counters: map[string]int64{
 			"terms_won": l.Stats.Terms, "transactions_committed": l.Stats.Committed, "guards_failed": l.Stats.GuardFailed,
 			"keys_healed": l.Stats.Healed, "hidden_blocks_deleted": l.Stats.Hidden, "illegal_writes": l.Stats.Illegal, "agenda_corrected": l.Stats.Swept,

@@ -117,8 +117,13 @@ func checkElectLeaders(r *pb.ElectLeadersRequest) error {
 	case len(r.GetReason()) > maxElectionReason:
 		return bad("reason of %d bytes, want at most %d", len(r.GetReason()), maxElectionReason)
 	}
+	return checkPartitions(r.GetTopics())
+}
+
+// checkPartitions refuses partitions that are named more than once, or too many.
+func checkPartitions(topics []*pb.TopicPartitions) error {
 	named, seen := 0, map[string]bool{}
-	for _, t := range r.GetTopics() {
+	for _, t := range topics {
 		if seen[t.GetTopic()] {
 			return bad("the request names topic %q more than once", t.GetTopic())
 		}
@@ -187,4 +192,46 @@ func checkCreatePartitions(r *pb.CreatePartitionsRequest) error {
 		return bad("the request names the replicas of %d partitions, want at most %d", placed, maxPlaced)
 	}
 	return checkTexts(text{"request id", r.GetRequestId()}, text{"reason", r.GetReason()})
+}
+
+// maxMoves bounds max.moves in a request, as the setting is bounded.
+const maxMoves = 1 << 30
+
+// checkReassignments reports what is wrong with a request by itself.
+func checkReassignments(r *pb.AlterPartitionReassignmentsRequest) error {
+	named := len(r.GetPartitions()) + len(r.GetTopics())
+	switch {
+	case named == 0 && !r.GetCancelAll():
+		return bad("the request names no partition and no topic")
+	case named > 0 && r.GetCancelAll():
+		return bad("the request names partitions or topics, and cancels all")
+	case len(r.GetPartitions()) > maxElections:
+		return bad("the request names %d partitions, want at most %d", len(r.GetPartitions()), maxElections)
+	case len(r.GetTopics()) > maxAltered:
+		return bad("the request names %d topics, want at most %d", len(r.GetTopics()), maxAltered)
+	case r.GetMaxMoves() < 0 || r.GetMaxMoves() > maxMoves:
+		return bad("%d moves at once, want 0 to %d", r.GetMaxMoves(), maxMoves)
+	case len(r.GetReason()) > maxElectionReason:
+		return bad("reason of %d bytes, want at most %d", len(r.GetReason()), maxElectionReason)
+	}
+	topics := map[string]bool{}
+	for _, t := range r.GetTopics() {
+		if topics[t.GetTopic()] {
+			return bad("the request names topic %q more than once", t.GetTopic())
+		}
+		topics[t.GetTopic()] = true
+	}
+	type one struct {
+		topic     string
+		partition int32
+	}
+	partitions := map[one]bool{}
+	for _, p := range r.GetPartitions() {
+		id := one{p.GetTopic(), p.GetPartition()}
+		if partitions[id] || topics[p.GetTopic()] {
+			return bad("the request names partition %d of topic %q more than once", p.GetPartition(), p.GetTopic())
+		}
+		partitions[id] = true
+	}
+	return nil
 }

@@ -1,7 +1,6 @@
 package rpc
 
 import (
-	"cmp"
 	"encoding/hex"
 	"maps"
 	"slices"
@@ -177,9 +176,7 @@ func describeController(v View) *pb.DescribeControllerResponse {
 			resp.UnreachableBrokers = append(resp.UnreachableBrokers, int32(b.ID))
 		}
 	}
-	if im.Settings.Frozen() {
-		resp.Freeze = cmp.Or(im.Settings.Record.GetFreeze(), &pb.Freeze{Reason: "the settings cannot be read"})
-	}
+	resp.Freeze = freezeOf(im)
 	if v.Active {
 		resp.Role = "active"
 	}

@@ -51,7 +51,7 @@ func (d *digests) of(id cluster.BrokerID) *cluster.Digest {
 // wrong, it is told everything again: a lost event of the watch, or a fault in
 // its memory.
 func (p *Pusher) checkDigest(now time.Duration, t *target, pong *pb.Pong) {
-	if !t.began || t.fullSince != 0 || t.ghosts != 0 || t.cursor != p.changes.last || t.unacked > 0 || p.unstopped(t) || now < t.noCheck || pong.GetHosted() == nil || p.TakenOut.Digest.IsOpen() {
+	if !t.began || t.fullSince != 0 || t.ghosts != 0 || t.cursor != p.changes.last || t.unacked > 0 || p.unstopped(t) || p.undeleted(t) || now < t.noCheck || pong.GetHosted() == nil || p.TakenOut.Digest.IsOpen() {
 		return
 	}
 	wrong := !same(p.digests.of(t.id), pong.GetHosted())

@@ -104,6 +104,7 @@ type Pusher struct {
 	self     string // the daemon's id
 	changes  *changeList
 	removals removals
+	leavers  leavers
 	// forgotten is the revision of the newest removal that is not remembered:
 	// nobody can go on from before it.
 	forgotten store.Rev
@@ -155,6 +156,7 @@ func NewPusher(self string) *Pusher {
 		self:     self,
 		changes:  newChangeList(),
 		removals: newRemovals(),
+		leavers:  newLeavers(),
 		digests:  digests{hosted: map[cluster.BrokerID]*cluster.Digest{}},
 		targets:  map[cluster.BrokerID]*target{},
 		closing:  map[StreamID]bool{},
@@ -174,6 +176,7 @@ func (p *Pusher) Observe(events []cluster.Event) {
 			}
 			p.digests.change(ev)
 			p.forgive(ev)
+			p.leave(ev)
 			if ev.New != nil {
 				p.changes.touch(ev.ID, ev.Rev)
 				continue
@@ -204,6 +207,7 @@ func (p *Pusher) Begin(now time.Duration, claim epoch.Claim) {
 	p.claim, p.followed = claim, -1
 	clear(p.removals.confirmed)
 	p.removals.done = newChangeList()
+	p.leavers.begin()
 }
 
 // End stops to push. The streams are closed once Open is 0.
@@ -448,6 +452,9 @@ func (p *Pusher) Pending() int {
 		n += len(t.pending) + len(t.retries)
 		if t.phase == open && p.unstopped(t) {
 			n += max(t.left, 1)
+		}
+		if t.phase == open && p.undeleted(t) {
+			n += max(len(t.leaving.sent)+len(t.leaving.failed), 1)
 		}
 		if t.phase == open && t.cursor < p.changes.last {
 			n++

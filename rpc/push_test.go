@@ -190,7 +190,10 @@ func TestPushHugeState(t *testing.T) {
 	h := newHub(t)
 	h.broker(1)
 	huge := hostedBy(1)
-	huge.Adding = make([]cluster.BrokerID, 200_000)
+	huge.Removing = make([]cluster.BrokerID, 200_000)
+	for i := range huge.Removing {
+		huge.Removing[i] = cluster.BrokerID(1000 + i)
+	}
 	h.topic("a", hostedBy(1), huge, hostedBy(1))
 	h.begin(1)
 	h.step()

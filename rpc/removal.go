@@ -230,6 +230,9 @@ func (p *Pusher) stopped(now time.Duration, t *target, id cluster.PartitionID, o
 		p.Stats.Failed++
 		t.failures++
 	}
+	if p.deleted(now, t, id, o, failed) {
+		return
+	}
 	b := t.under[id.Topic]
 	if b == nil {
 		return

@@ -33,6 +33,12 @@ type AlterSettings struct{ *pb.AlterSettingsRequest }
 // CreatePartitions makes more partitions of topics, each with its own result.
 type CreatePartitions struct{ *pb.CreatePartitionsRequest }
 
+// AlterPartitionReassignments gives partitions other replicas, each with its own
+// result.
+type AlterPartitionReassignments struct {
+	*pb.AlterPartitionReassignmentsRequest
+}
+
 // AlterTopics changes the settings of topics, each with its own result.
 type AlterTopics struct{ *pb.AlterTopicsRequest }
 
@@ -48,6 +54,7 @@ func (DeleteTopics) request()     {}
 func (ElectLeaders) request()     {}
 func (AlterSettings) request()    {}
 func (CreatePartitions) request() {}
+func (AlterPartitionReassignments) request() {}
 func (AlterTopics) request()      {}
 func (Resign) request()           {}
 func (Transfer) request()         {}

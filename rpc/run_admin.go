@@ -123,6 +123,19 @@ func (s *adminService) CreatePartitions(ctx context.Context, r *pb.CreatePartiti
 	})
 }
 
+func (s *adminService) AlterPartitionReassignments(ctx context.Context, r *pb.AlterPartitionReassignmentsRequest) (*pb.AlterPartitionReassignmentsResponse, error) {
+	if err := checkReassignments(r); err != nil {
+		return nil, err
+	}
+	return decided(ctx, s, AlterPartitionReassignments{r}, func(ctx context.Context, c *clients) (*pb.AlterPartitionReassignmentsResponse, error) {
+		return c.admin.AlterPartitionReassignments(ctx, r)
+	})
+}
+
+func (s *adminService) ListPartitionReassignments(ctx context.Context, r *pb.ListPartitionReassignmentsRequest) (*pb.ListPartitionReassignmentsResponse, error) {
+	return look(ctx, s.core, func(v View) (*pb.ListPartitionReassignmentsResponse, error) { return listReassignments(v, r) })
+}
+
 func (s *adminService) AlterTopics(ctx context.Context, r *pb.AlterTopicsRequest) (*pb.AlterTopicsResponse, error) {
 	if err := checkAlterTopics(r); err != nil {
 		return nil, err

@@ -47,7 +47,7 @@ func (t *target) stuck(im *cluster.Image, most int) (named []string, more int) {
 		}
 		named = append(named, fmt.Sprintf("%s/%d: %s", name, f.id.Index, f.r.message))
 	}
-	burials := t.stuckBurials(im)
+	burials := append(t.stuckBurials(im), t.stuckLeavers(im)...)
 	more += len(burials)
 	named = append(named, burials...)
 	named = named[:min(len(named), most)]

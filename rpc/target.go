@@ -73,6 +73,7 @@ type target struct {
 	syncedChunks int       // so many chunks of covered topics were sent
 
 	burials
+	leaving leaving
 }
 
 type retry struct {
@@ -97,7 +98,7 @@ func (t *target) opened(now time.Duration, hello *pb.Hello) {
 func (t *target) fromStart() {
 	t.cursor, t.brokers, t.unacked, t.since = 0, -1, 0, t.sequence
 	t.resume, t.began, t.told, t.fullSince, t.ghosts = nil, false, 0, 0, 0
-	t.owed, t.burials = newOwed(), newBurials()
+	t.owed, t.burials, t.leaving = newOwed(), newBurials(), newLeaving()
 }
 
 // restart says everything again on the same stream, after a while.
@@ -111,7 +112,7 @@ func (t *target) closed(now time.Duration) {
 	if t.answers {
 		t.answers, t.silentSince = false, now
 	}
-	t.phase, t.owed, t.burials = idle, owed{}, burials{}
+	t.phase, t.owed, t.burials, t.leaving = idle, owed{}, burials{}, leaving{}
 	t.notBefore = max(t.notBefore, now+backoff(t.again, maxRedial))
 	t.again++
 }
@@ -162,7 +163,7 @@ func (t *target) wake(now time.Duration) time.Duration {
 	if t.phase != open || t.crowded() {
 		return next // an answer has to come first
 	}
-	return max(now, t.stopAt(now, t.tries.soonest(t.triesOffline.soonest(next))))
+	return max(now, t.stopAt(now, t.tries.soonest(t.triesOffline.soonest(t.leaving.tries.soonest(next)))))
 }
 
 // stepTarget opens the broker's stream and sends what is due on it. It returns
@@ -205,8 +206,9 @@ func (p *Pusher) sendDue(now time.Duration, im *cluster.Image, t *target, out []
 		out = p.sendMetadata(im, t, p.liveMetadata(im), nil, out)
 	}
 	out, n := p.sendStops(now, im, t, out)
+	out, left := p.sendLeft(now, im, t, out)
 	out, again := p.sendRetries(now, im, t, out)
-	n += again
+	n += left + again
 	if t.cursor == p.changes.last {
 		if t.fullSince != 0 {
 			out = p.finishSync(im, t, out)

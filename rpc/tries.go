@@ -75,6 +75,9 @@ func (b *batch) again(now time.Duration, im *cluster.Image, t *target, line *tri
 	}
 }
 
+// pop takes out the first.
+func (t *tries) pop() try { return heap.Pop(t).(try) }
+
 func (t tries) Len() int           { return len(t) }
 func (t tries) Less(i, j int) bool { return t[i].at < t[j].at }
 func (t tries) Swap(i, j int)      { t[i], t[j] = t[j], t[i] }

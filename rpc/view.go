@@ -6,6 +6,7 @@ import (
 
 	"github.com/controllerd/controllerd/cluster"
 	"github.com/controllerd/controllerd/epoch"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 	"github.com/controllerd/controllerd/store"
 )
 
@@ -33,6 +34,11 @@ type View struct {
 	Pending  int // partition states that brokers have yet to confirm
 	// Contacts are the streams to brokers; nil on a standby.
 	Contacts func() map[cluster.BrokerID]Contact
+	// Moving are at most so many partitions, in order from one on, of which a
+	// reassignment is under way, waits, or leaves something; WaitsFor says what one
+	// waits for, for people.
+	Moving   func(from cluster.PartitionID, limit int) []cluster.PartitionID
+	WaitsFor func(cluster.PartitionID) (pb.ReassignmentState, string)
 	// Pusher knows what brokers say of their replicas. nil: a standby.
 	Pusher *Pusher
 }

@@ -127,6 +127,9 @@ func reassigned(p *cluster.Partition) bool {
 	return p != nil && len(p.Adding)+len(p.Removing)+len(p.Target) > 0
 }
 
+// MovingCount is how many they are in all.
+func (m *Machine) MovingCount() int { return m.moving.count }
+
 // Moving are at most limit partitions, in order from one on, of which a
 // reassignment is under way or waits, or of which former replicas are left.
 func (m *Machine) Moving(from cluster.PartitionID, limit int) []cluster.PartitionID {
