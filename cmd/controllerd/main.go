@@ -56,7 +56,7 @@ func noteStart(cmd *cobra.Command, started *bool) {
 
 func newRoot() *cobra.Command {
 	root := newGroup("controllerd", "Kafka's controller as a service, on etcd",
-		newServe(), newConfig(), newDev(), newTopic(), newElect(), newBroker(), newSettings(), newFreeze(true), newFreeze(false), newMetadata(), newController(), newEvents(), newMonitor(), newDoctor(time.Now), newDebug(), newRecover(), newVersion())
+		newServe(), newConfig(), newDev(), newTopic(), newElect(), newReassign(), newBroker(), newSettings(), newFreeze(true), newFreeze(false), newMetadata(), newController(), newEvents(), newMonitor(), newDoctor(time.Now), newDebug(), newRecover(), newVersion())
 	root.Version = buildVersion().Version
 	root.SilenceUsage, root.SilenceErrors = true, true
 	root.SetHelpTemplate(root.HelpTemplate() + "{{if not .HasParent}}\n" + exitCodeTable() + "{{end}}")

@@ -499,6 +499,76 @@ func (r *rows) pages() {
 	expand("request_id", "huge", invalid, func(q *pb.CreatePartitionsRequest) { q.RequestId = huge }, false)
 	expand("reason", "huge", invalid, func(q *pb.CreatePartitionsRequest) { q.Reason = huge }, false)
 
+	unknown := string(cluster.UnknownTopicOrPartition)
+	move := func(path, what, want string, change func(*pb.AlterPartitionReassignmentsRequest), decided bool) {
+		valid := &pb.AlterPartitionReassignmentsRequest{
+			Partitions: []*pb.PartitionReassignment{{Topic: "orders", Target: &pb.ReplicaAssignment{Replicas: []int32{2, 1, 0}}}}, ValidateOnly: true,
+		}
+		add(r, "AlterPartitionReassignments", path, what, valid, change, want, decided)
+	}
+	move("partitions", "missing", invalid, func(q *pb.AlterPartitionReassignmentsRequest) { q.Partitions = nil }, false)
+	move("partitions", "duplicate", invalid, func(q *pb.AlterPartitionReassignmentsRequest) { q.Partitions = append(q.Partitions, q.Partitions[0]) }, false)
+	move("partitions", "10,001 of them", invalid, func(q *pb.AlterPartitionReassignmentsRequest) {
+		for i := range int32(10_000) {
+			q.Partitions = append(q.Partitions, &pb.PartitionReassignment{Topic: "orders", Partition: i + 1})
+		}
+	}, false)
+	move("partitions.topic", "unknown", unknown, func(q *pb.AlterPartitionReassignmentsRequest) { q.Partitions[0].Topic = "x" }, true)
+	move("partitions.topic", "huge", unknown, func(q *pb.AlterPartitionReassignmentsRequest) { q.Partitions[0].Topic = huge }, true)
+	move("partitions.partition", "negative", unknown, func(q *pb.AlterPartitionReassignmentsRequest) { q.Partitions[0].Partition = -1 }, true)
+	move("partitions.partition", "huge", unknown, func(q *pb.AlterPartitionReassignmentsRequest) { q.Partitions[0].Partition = math.MaxInt32 }, true)
+	move("partitions.target", "cancels nothing", string(cluster.NoReassignmentInProgress), func(q *pb.AlterPartitionReassignmentsRequest) { q.Partitions[0].Target = nil }, true)
+	for what, ids := range map[string][]int32{"none": nil, "unknown": {99}, "duplicate": {1, 1}, "negative": {-1}, "too many": make([]int32, 1000)} {
+		move("partitions.target.replicas", what, badAssignment, func(q *pb.AlterPartitionReassignmentsRequest) { q.Partitions[0].Target.Replicas = ids }, true)
+	}
+	factor := func(path, what, want string, topic string, n int32, decided bool) {
+		move(path, what, want, func(q *pb.AlterPartitionReassignmentsRequest) {
+			q.Partitions, q.Topics = nil, []*pb.TopicReplicationFactor{{Topic: topic, ReplicationFactor: n}}
+		}, decided)
+	}
+	factor("topics.topic", "unknown", unknown, "x", 1, true)
+	for what, n := range map[string]int32{"zero": 0, "negative": -1, "above the brokers": 99, "huge": math.MaxInt32} {
+		factor("topics.replication_factor", what, string(cluster.InvalidReplicationFactor), "orders", n, true)
+	}
+	move("topics", "named by partition too", invalid, func(q *pb.AlterPartitionReassignmentsRequest) {
+		q.Topics = []*pb.TopicReplicationFactor{{Topic: "orders", ReplicationFactor: 1}}
+	}, false)
+	move("topics", "duplicate", invalid, func(q *pb.AlterPartitionReassignmentsRequest) {
+		q.Topics = []*pb.TopicReplicationFactor{{Topic: "x"}, {Topic: "x"}}
+	}, false)
+	move("topics", "1,001 of them", invalid, func(q *pb.AlterPartitionReassignmentsRequest) {
+		for i := range 1001 {
+			q.Topics = append(q.Topics, &pb.TopicReplicationFactor{Topic: fmt.Sprint(i), ReplicationFactor: 1})
+		}
+	}, false)
+	move("cancel_all", "and partitions", invalid, func(q *pb.AlterPartitionReassignmentsRequest) { q.CancelAll = true }, false)
+	move("max_moves", "negative", invalid, func(q *pb.AlterPartitionReassignmentsRequest) { q.MaxMoves = new(int32); *q.MaxMoves = -1 }, false)
+	move("max_moves", "huge", invalid, func(q *pb.AlterPartitionReassignmentsRequest) { q.MaxMoves = new(int32); *q.MaxMoves = math.MaxInt32 }, false)
+	move("validate_only", "set", ok, func(*pb.AlterPartitionReassignmentsRequest) {}, true)
+	move("reason", "too long", invalid, func(q *pb.AlterPartitionReassignmentsRequest) { q.Reason = strings.Repeat("x", 129) }, false)
+	ongoing := func(path, what, want string, change func(*pb.ListPartitionReassignmentsRequest)) {
+		add(r, "ListPartitionReassignments", path, what, &pb.ListPartitionReassignmentsRequest{}, change, want, false)
+	}
+	ongoing("topics", "duplicate", invalid, func(q *pb.ListPartitionReassignmentsRequest) {
+		q.Topics = []*pb.TopicPartitions{{Topic: "a"}, {Topic: "a"}}
+	})
+	ongoing("topics", "10,001 of them", invalid, func(q *pb.ListPartitionReassignmentsRequest) {
+		for i := range 10_001 {
+			q.Topics = append(q.Topics, &pb.TopicPartitions{Topic: fmt.Sprint(i)})
+		}
+	})
+	ongoing("topics.topic", "unknown", ok, func(q *pb.ListPartitionReassignmentsRequest) { q.Topics = []*pb.TopicPartitions{{Topic: huge}} })
+	ongoing("topics.partitions", "unknown", ok, func(q *pb.ListPartitionReassignmentsRequest) {
+		q.Topics = []*pb.TopicPartitions{{Topic: "orders", Partitions: []int32{-1, math.MaxInt32}}}
+	})
+	ongoing("topics.partitions", "duplicate", invalid, func(q *pb.ListPartitionReassignmentsRequest) {
+		q.Topics = []*pb.TopicPartitions{{Topic: "orders", Partitions: []int32{1, 1}}}
+	})
+	ongoing("page_size", "negative", invalid, func(q *pb.ListPartitionReassignmentsRequest) { q.PageSize = -1 })
+	ongoing("page_size", "huge", invalid, func(q *pb.ListPartitionReassignmentsRequest) { q.PageSize = math.MaxInt32 })
+	ongoing("page_token", "garbage", invalid, func(q *pb.ListPartitionReassignmentsRequest) { q.PageToken = "x" })
+	ongoing("page_token", "huge", invalid, func(q *pb.ListPartitionReassignmentsRequest) { q.PageToken = huge })
+
 	alterTopic := func(path, what, want string, change func(*pb.AlterTopicsRequest), decided bool) {
 		valid := &pb.AlterTopicsRequest{Topics: []string{"orders"}, Set: map[string]string{"x": "y"}, ValidateOnly: true}
 		add(r, "AlterTopics", path, what, valid, change, want, decided)

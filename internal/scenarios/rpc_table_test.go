@@ -262,6 +262,12 @@ func outcome(resp proto.Message) string {
 				return x.GetError()
 			}
 		}
+	case *pb.AlterPartitionReassignmentsResponse:
+		for _, x := range r.GetResults() {
+			if x.GetError() != "" {
+				return x.GetError()
+			}
+		}
 	case *pb.CreatePartitionsResponse:
 		for _, x := range r.GetResults() {
 			if x.GetError() != "" {

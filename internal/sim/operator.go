@@ -156,12 +156,62 @@ func (w *World) operate() {
 				w.alterSettings()
 			case w.chance(0.3):
 				w.createPartitions()
+			case w.chance(0.6):
+				w.reassign()
 			default:
 				w.electLeaders()
 			}
 			w.operate()
 		}
 	})
+}
+
+// reassign asks some daemon for other replicas of some partitions, or takes that
+// back, once.
+func (w *World) reassign() {
+	if w.topics == 0 {
+		return
+	}
+	t := w.truth().Topics[topicName(1+w.rng.IntN(w.topics))]
+	if t == nil || t.Made() == 0 {
+		return
+	}
+	r := &pb.AlterPartitionReassignmentsRequest{Reason: "asked to"}
+	if w.chance(0.3) {
+		most := pick(w, int32(0), 1, 2, 5)
+		r.MaxMoves = &most
+	}
+	switch {
+	case w.chance(0.1):
+		r.CancelAll = true
+	case w.chance(0.1):
+		r.Topics = []*pb.TopicReplicationFactor{{Topic: t.Name, ReplicationFactor: 1 + w.rng.Int32N(brokers)}}
+	default:
+		for i := w.rng.Int32N(t.Made()); i < t.Made() && len(r.Partitions) < 8; i += 1 + w.rng.Int32N(3) {
+			m := &pb.PartitionReassignment{Topic: t.Name, Partition: i}
+			if w.chance(0.85) {
+				m.Target = &pb.ReplicaAssignment{}
+				for _, id := range w.rng.Perm(brokers)[:1+w.rng.IntN(4)] {
+					m.Target.Replicas = append(m.Target.Replicas, int32(id))
+				}
+			}
+			r.Partitions = append(r.Partitions, m)
+		}
+	}
+	w.ask(nil, &link{}, w.rng.IntN(daemons), 5*time.Second,
+		func(d *simDaemon, c *rpcCall) {
+			d.decide(c, rpc.AlterPartitionReassignments{AlterPartitionReassignmentsRequest: r}, true)
+		},
+		func(resp any, err error) {
+			w.tracef("operator: %v, %v", resp, err)
+			if err != nil {
+				return
+			}
+			a := resp.(*pb.AlterPartitionReassignmentsResponse)
+			w.seen["partition moving"] += int(a.GetMoving())
+			w.seen["partition queued to move"] += int(a.GetQueued())
+			w.seen["move cancelled"] += int(a.GetCancelled())
+		})
 }
 
 // createPartitions asks some daemon for more partitions of a topic, once.

@@ -124,6 +124,9 @@ func (w *World) amiss() string {
 	if what := cmp.Or(w.topicsAmiss(truth), w.diskAmiss(truth), w.metadataAmiss(truth), w.straysAmiss(active)); what != "" {
 		return what
 	}
+	if n := truth.MovesOfAll(); n.Moving+n.Queued+n.Leaving > 0 {
+		return fmt.Sprintf("reassignments are not at their end: %+v", n)
+	}
 	if what := outOfBalance(truth); what != "" {
 		return what
 	}
