@@ -168,7 +168,7 @@ func WireReplicas(replicas []HeldReplica) []*pb.TopicReplicas {
 	sortHeld(replicas)
 	var out []*pb.TopicReplicas
 	for _, r := range replicas {
-		if n := len(out); n == 0 || string(out[n-1].GetTopicId()) != string(r.Partition.Topic[:]) {
+		if n := len(out); n == 0 || string(out[n-1].GetTopicId()) != string(r.Partition.Topic[:]) || out[n-1].GetTopic() != r.Topic { // of some the name is not known
 			out = append(out, &pb.TopicReplicas{TopicId: r.Partition.Topic[:], Topic: r.Topic})
 		}
 		t := out[len(out)-1]

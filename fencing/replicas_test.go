@@ -271,3 +271,12 @@ func TestFoundReplicasAreLeft(t *testing.T) {
 		t.Errorf("StopReplica of its leader epoch: %v", got)
 	}
 }
+
+// Replicas of one topic, whose name is known of some only, keep theirs.
+func TestWireReplicasKeepsNames(t *testing.T) {
+	id := cluster.TopicID{7}
+	all := []HeldReplica{{"", cluster.PartitionID{Topic: id}, -1}, {"orders", cluster.PartitionID{Topic: id, Index: 9}, 7}}
+	if got := HeldReplicas(WireReplicas(all)); !slices.Equal(got, all) {
+		t.Errorf("%v, want %v", got, all)
+	}
+}

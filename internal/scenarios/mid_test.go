@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
+	"github.com/controllerd/controllerd/broker"
 	"github.com/controllerd/controllerd/cluster"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 )
@@ -252,4 +255,226 @@ func TestActiveDiesInsideExpansion(t *testing.T) {
 		count = np.GetCount()
 	}
 	w.atRest()
+}
+
+// follows lets a broker's leaders take all live replicas into the ISR.
+func follows(w *world) brokerOption {
+	return func(n *node, _ *broker.Config) {
+		n.apply = func(_ context.Context, s broker.PartitionState) error {
+			if s.Leader == n.id && !s.Stop && len(s.ISR) < len(s.Replicas) {
+				go n.letIn(w, s)
+			}
+			return nil
+		}
+	}
+}
+
+// letIn proposes replicas that are missing from an ISR, until they are in, or
+// another leader epoch has come.
+func (n *node) letIn(w *world, s broker.PartitionState) {
+	for n.alive() {
+		now, ok := n.Partition(s.Partition)
+		if !ok || now.LeaderEpoch != s.LeaderEpoch {
+			return
+		}
+		live := map[cluster.BrokerID]cluster.BrokerEpoch{}
+		for _, b := range n.Live() {
+			live[b.ID] = b.Epoch
+		}
+		c := broker.IsrChange{Partition: s.Partition, LeaderEpoch: now.LeaderEpoch, PartitionEpoch: now.PartitionEpoch}
+		for _, id := range now.Replicas {
+			if e, ok := live[id]; ok {
+				c.NewISR = append(c.NewISR, broker.IsrMember{Broker: id, Epoch: e})
+			}
+		}
+		if len(now.ISR) == len(now.Replicas) {
+			return
+		}
+		if len(c.NewISR) <= len(now.ISR) { // those that are missing are away
+			pass(100 * time.Millisecond)
+			continue
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		_, _ = n.AlterPartition(ctx, []broker.IsrChange{c})
+		cancel()
+		pass(20 * time.Millisecond)
+	}
+}
+
+// reassign asks for other replicas of all partitions of a topic, until that is
+// answered.
+func (w *world) reassign(topic string, partitions int, target []int32, most *int32) {
+	req := &pb.AlterPartitionReassignmentsRequest{Reason: "test", MaxMoves: most}
+	for i := range partitions {
+		req.Partitions = append(req.Partitions, &pb.PartitionReassignment{Topic: topic, Partition: int32(i), Target: &pb.ReplicaAssignment{Replicas: target}})
+	}
+	insist(w, "reassign", func(ctx context.Context, a pb.AdminServiceClient) (*pb.AlterPartitionReassignmentsResponse, error) {
+		return a.AlterPartitionReassignments(ctx, req)
+	}, func(resp *pb.AlterPartitionReassignmentsResponse) error {
+		if resp.GetFailed() > 0 {
+			return fmt.Errorf("%v", resp.GetResults()[0])
+		}
+		return nil
+	})
+}
+
+// moved reports whether all partitions of a topic have the replicas, in sync, and
+// nothing is left to do.
+func (w *world) moved(topic string, replicas ...cluster.BrokerID) bool {
+	return w.inTruth(topic, func(im *cluster.Image, t *cluster.Topic) bool {
+		return every(im, t, func(p *cluster.Partition) bool {
+			return slices.Equal(p.Replicas, replicas) && len(p.ISR) == len(replicas) && len(p.Adding)+len(p.Removing)+len(p.Target) == 0
+		})
+	})
+}
+
+// The active dies inside reassignments, some of whose moves wait for their turn:
+// each ends with the replicas that were asked for, all in sync, the former ones
+// deleted, and at no time with fewer in sync than there were.
+func TestTP3ActiveDiesInsideReassignment(t *testing.T) {
+	t.Parallel()
+	const partitions = 100
+	w := newInside(t, 0)
+	var brokers []*node
+	for id := range cluster.BrokerID(5) {
+		brokers = append(brokers, w.broker(id, follows(w.world)))
+		w.registered(brokers[id])
+	}
+	w.create("orders", partitions, 3)
+	w.converged(limit)
+	w.reassign("orders", partitions, []int32{0, 1, 2}, nil)
+	w.await("the first move is at its end", limit, func() bool { return w.moved("orders", 0, 1, 2) })
+	most := int32(20)
+	for n, target := range [][]int32{{2, 3, 4}, {0, 1, 4}, {3, 1, 2}, {0, 1, 2}} {
+		w.kill(time.Second, func() { w.reassign("orders", partitions, target, &most) })
+		w.await(fmt.Sprintf("move %d is at its end", n), 2*limit, func() bool { return w.moved("orders", cluster.BrokerIDs(target)...) })
+	}
+	w.atRest()
+	id := cluster.TopicID{}
+	w.inTruth("orders", func(_ *cluster.Image, t *cluster.Topic) bool { id = t.ID; return true })
+	for _, b := range brokers {
+		held := 0
+		for _, p := range b.Partitions() {
+			if p.Topic == id {
+				held++
+			}
+		}
+		if want := map[bool]int{true: partitions}[b.id <= 2]; held != want || len(b.Strays()) > 0 {
+			t.Errorf("broker %d holds %d replicas, want %d, and %d strays", b.id, held, want, len(b.Strays()))
+		}
+	}
+	w.neverMoreThan(int(most))
+}
+
+// neverMoreThan holds the history against the most partitions that may add
+// replicas at once, and what moves may do to what is in sync.
+func (w *world) neverMoreThan(most int) {
+	w.t.Helper()
+	adding := map[string]int{} // by block
+	isr := map[string]int{}    // in sync, of those that were there
+	worst, seen := 0, false
+	for _, c := range w.tape.after(0, func(key string) bool { return len(key) > 0 }) {
+		m := &pb.SettingsRecord{}
+		if c.KV.Key == w.keys.Settings() && proto.Unmarshal(c.KV.Value, m) == nil && m.GetConfig()[cluster.MaxMoves] == fmt.Sprint(most) {
+			seen = true // before, more were allowed
+		}
+		block := &pb.PartitionBlock{}
+		if kind, _, err := w.keys.RecordOf(c.KV.Key); err != nil || kind != "partitions" || c.Deleted || proto.Unmarshal(c.KV.Value, block) != nil {
+			continue
+		}
+		n := 0
+		for _, p := range block.GetPartitions() {
+			if len(p.GetAdding()) > 0 {
+				n++
+			}
+			name := fmt.Sprint(c.KV.Key, p.GetPartition())
+			if p.GetCause() == pb.ChangeCause_CHANGE_CAUSE_REASSIGNMENT && len(p.GetIsr()) < min(isr[name], len(p.GetReplicas())) && len(p.GetIsr()) < 3 {
+				w.t.Errorf("revision %d: a move leaves %v in sync of %v", c.KV.ModRev, p.GetIsr(), p.GetReplicas())
+			}
+			isr[name] = len(p.GetIsr())
+		}
+		adding[c.KV.Key] = n
+		all := 0
+		for _, n := range adding {
+			all += n
+		}
+		if seen {
+			worst = max(worst, all)
+		}
+	}
+	if !seen || worst > most || worst == 0 {
+		w.t.Errorf("%d partitions were adding replicas at once, %d may", worst, most)
+	}
+}
+
+// With max.moves no revision of etcd has more partitions that are adding
+// replicas; while automation stands still none that waits begins, but a failure
+// is looked after and an operator's command done.
+func TestMaxMovesAndFreeze(t *testing.T) {
+	t.Parallel()
+	const partitions = 40
+	w := newWorld(t)
+	w.daemon("a")
+	w.active(1, soon)
+	var brokers []*node
+	for id := range cluster.BrokerID(4) {
+		brokers = append(brokers, w.broker(id, follows(w)))
+		w.registered(brokers[id])
+	}
+	w.create("orders", partitions, 2)
+	w.create("lone", 1, 4)
+	most := int32(5)
+	on, off := true, false
+	settings := func(r *pb.AlterSettingsRequest) {
+		t.Helper()
+		if _, err := w.someAdmin(0).AlterSettings(w.call(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settings(&pb.AlterSettingsRequest{
+		Set:    map[string]string{cluster.MaxMoves: "5", cluster.ImbalanceInterval: "1", cluster.ImbalanceFirst: "0", cluster.ImbalancePercentage: "0"},
+		Freeze: &on, Reason: "test",
+	})
+	w.reassign("orders", partitions, []int32{2, 3}, nil)
+	count := func() (n cluster.Moves) {
+		w.tape.look(func(im *cluster.Image) { n = im.MovesOfAll() })
+		return n
+	}
+	w.await("what has begun is at its end", limit, func() bool { n := count(); return n.Moving == 0 && n.Leaving == 0 && n.Queued > 0 })
+	waits := count().Queued
+
+	// A leader other than the first replica, an election after a failure, a topic.
+	if _, err := w.someAdmin(0).ElectLeaders(w.call(), &pb.ElectLeadersRequest{
+		Type: pb.ElectionType_ELECTION_TYPE_DESIGNATED, Leader: 3, Topics: []*pb.TopicPartitions{{Topic: "lone"}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	w.create("payments", 1, 2)
+	leads := func(id cluster.BrokerID) bool {
+		return w.inTruth("lone", func(im *cluster.Image, t *cluster.Topic) bool {
+			return every(im, t, func(p *cluster.Partition) bool { return p.Leader == id })
+		})
+	}
+	w.await("broker 3 leads as it was asked to", soon, func() bool { return leads(3) })
+	pass(2500 * time.Millisecond) // two intervals
+	if !leads(3) || count().Queued != waits || count().Moving != 0 {
+		t.Errorf("while automation stands still: broker 3 leads: %v, %+v, %d waited", leads(3), count(), waits)
+	}
+	brokers[3].kill()
+	w.await("another broker leads", limit, func() bool { return !leads(3) && w.offline() == 0 })
+	brokers[3] = w.broker(3, follows(w))
+	w.registered(brokers[3])
+	if count().Queued != waits {
+		t.Errorf("%d wait, %d did", count().Queued, waits)
+	}
+	settings(&pb.AlterSettingsRequest{Freeze: &off, Reason: "test"})
+	if !poll(2*limit, func() bool { return w.moved("orders", 2, 3) }) {
+		resp, err := w.someAdmin(0).ListPartitionReassignments(w.call(), &pb.ListPartitionReassignmentsRequest{})
+		t.Fatalf("not all moves are at their end: %v, %v", resp, err)
+	}
+	w.await("leaders are balanced", limit, func() (ok bool) {
+		w.tape.look(func(im *cluster.Image) { ok = im.HealthOfAll().NotPreferred == 0 })
+		return ok
+	})
+	w.neverMoreThan(int(most))
 }

@@ -492,7 +492,7 @@ func (r *rows) pages() {
 	}, false)
 	for what, ids := range map[string][]int32{"none": nil, "unknown": {99}, "duplicate": {1, 1}, "negative": {-1}, "too many": make([]int32, 1000)} {
 		expand("topics.assignments.replicas", what, badAssignment, func(q *pb.CreatePartitionsRequest) {
-			q.Topics[0].Count, q.Topics[0].Assignments = 5, []*pb.ReplicaAssignment{{Replicas: ids}} // it has 4
+			q.Topics[0].Count, q.Topics[0].Assignments = 3, []*pb.ReplicaAssignment{{Replicas: ids}} // it has 2
 		}, true)
 	}
 	expand("validate_only", "set", ok, func(*pb.CreatePartitionsRequest) {}, true)
@@ -502,7 +502,7 @@ func (r *rows) pages() {
 	unknown := string(cluster.UnknownTopicOrPartition)
 	move := func(path, what, want string, change func(*pb.AlterPartitionReassignmentsRequest), decided bool) {
 		valid := &pb.AlterPartitionReassignmentsRequest{
-			Partitions: []*pb.PartitionReassignment{{Topic: "orders", Target: &pb.ReplicaAssignment{Replicas: []int32{2, 1, 0}}}}, ValidateOnly: true,
+			Partitions: []*pb.PartitionReassignment{{Topic: "orders", Target: &pb.ReplicaAssignment{Replicas: []int32{3, 2, 1}}}}, ValidateOnly: true,
 		}
 		add(r, "AlterPartitionReassignments", path, what, valid, change, want, decided)
 	}

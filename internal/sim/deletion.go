@@ -2,6 +2,7 @@ package sim
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -45,12 +46,47 @@ func (c *Checker) checkBlockGone(t transaction, id cluster.TopicID, name string)
 
 // checkStop holds a StopReplica that a broker was told against what was asked
 // for.
-func (w *World) checkStop(s *fencing.PartitionState, who string) {
+func (w *World) checkStop(s *fencing.PartitionState, b *simBroker) {
+	who := b.name
+	if s.Delete && w.left[leaver{s.Partition, b.id, s.LeaderEpoch}] {
+		return
+	}
 	if s.Delete && !w.isDoomed(string(s.Partition.Topic[:])) {
 		w.blame(ErrDataLost, "%s was told to delete %s-%d", who, s.Topic, s.Partition.Index)
 	}
 	if t := w.checker.history.topics[s.Topic]; t != nil && string(t.GetTopicId()) == string(s.Partition.Topic[:]) {
 		w.blame(ErrUnstored, "%s was told to delete %s-%d, which exists", who, s.Topic, s.Partition.Index)
+	}
+}
+
+// leaver is a broker whose replica a record says is to be deleted.
+type leaver struct {
+	id     cluster.PartitionID
+	broker cluster.BrokerID
+	epoch  cluster.LeaderEpoch
+}
+
+// checkLeavers notes who is to delete its replica. Who is taken out of that must
+// have done so (I9), or be away: what it has is a stray when it is back.
+func (w *World) checkLeavers(t transaction, id cluster.PartitionID, old, r *pb.PartitionRecord) {
+	for _, b := range r.GetRemoving() {
+		if !slices.Contains(r.GetReplicas(), b) {
+			w.left[leaver{id, cluster.BrokerID(b), cluster.LeaderEpoch(r.GetLeaderEpoch())}] = true
+		}
+	}
+	for _, b := range old.GetRemoving() {
+		if slices.Contains(old.GetReplicas(), b) || slices.Contains(r.GetReplicas(), b) || slices.Contains(r.GetRemoving(), b) {
+			continue
+		}
+		if !w.disks[b][id] {
+			continue
+		}
+		if live := w.checker.history.live[cluster.BrokerID(b)]; !t.trusted && live != 0 && store.Rev(live) <= store.Rev(r.GetDecidedRevision()) && w.p.compare == 0 {
+			w.blame(ErrLeftBehind, "broker %d has data of %s, which it was to delete, at revision %d", b, w.checker.name(id), t.rev)
+		}
+		delete(w.disks[b], id)
+		w.planted[b][id] = true
+		w.seen["stray left by a reassignment"]++
 	}
 }
 

@@ -29,6 +29,10 @@ func (b *simBroker) erase(s *fencing.PartitionState) {
 	delete(d, s.Partition)
 	w.seen["data deleted"]++
 	at, asked := w.doomed[string(s.Partition.Topic[:])]
+	if w.left[leaver{s.Partition, b.id, s.LeaderEpoch}] {
+		w.seen["replica deleted that was moved away"]++
+		return
+	}
 	if !asked {
 		w.blame(ErrDataLost, "%s deleted its data of %s", b.name, s.Partition)
 	}

@@ -71,6 +71,7 @@ func (b *simBroker) apply(s *stream, state fencing.PartitionState) {
 	}
 	b.work[state.Partition] = next
 	b.w.disks[b.id].store(&state)
+	delete(b.w.planted[b.id], state.Partition) // it is assigned again
 	b.after(b.w.upTo(pick(b.w, time.Millisecond, 50*time.Millisecond)), nil, func() {
 		if b.work[state.Partition] == next {
 			b.applied(next, b.w.chance(0.03) && !b.w.calm || b.broken[state.Partition])
@@ -165,7 +166,7 @@ func (b *simBroker) observe(s *stream, cmd *pb.Command, v *fencing.Verdict) {
 	for _, d := range v.Decisions {
 		p := &d.State
 		if p.Stop {
-			b.w.checkStop(p, b.name)
+			b.w.checkStop(p, b)
 		} else {
 			b.w.checkStored(p.Partition, p.Leader, p.LeaderEpoch, p.PartitionEpoch, b.name)
 		}

@@ -278,12 +278,12 @@ func (w *World) checkSettings(resp *pb.AlterSettingsResponse) {
 	}
 }
 
-// unfreeze lets automation go on, until that is so.
+// unfreeze lets automation go on, as fast as it can, until that is so.
 func (w *World) unfreeze() {
-	if s := w.truth().Settings; !s.Frozen() && !s.On(cluster.UncleanElection) {
+	if s := w.truth().Settings; !s.Frozen() && !s.On(cluster.UncleanElection) && s.Number(cluster.MaxMoves) == 0 {
 		return
 	}
-	r := &pb.AlterSettingsRequest{Freeze: new(bool), Unset: []string{cluster.UncleanElection}}
+	r := &pb.AlterSettingsRequest{Freeze: new(bool), Unset: []string{cluster.UncleanElection}, Set: map[string]string{cluster.MaxMoves: "0"}}
 	w.ask(nil, &link{}, w.rng.IntN(daemons), 5*time.Second,
 		func(d *simDaemon, c *rpcCall) { d.decide(c, rpc.AlterSettings{AlterSettingsRequest: r}, true) },
 		func(any, error) { w.after(w.upTo(time.Second), w.unfreeze) })

@@ -125,7 +125,10 @@ func (w *World) amiss() string {
 		return what
 	}
 	if n := truth.MovesOfAll(); n.Moving+n.Queued+n.Leaving > 0 {
-		return fmt.Sprintf("reassignments are not at their end: %+v", n)
+		for _, id := range active.loop.View().Moving(cluster.PartitionID{}, 1) {
+			_, words := active.loop.View().WaitsFor(id)
+			return fmt.Sprintf("reassignments are not at their end: %+v, %s, %+v, waits for %s", n, w.checker.name(id), *truth.Partition(id), words)
+		}
 	}
 	if what := outOfBalance(truth); what != "" {
 		return what

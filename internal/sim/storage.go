@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -106,7 +107,7 @@ func (w *World) plantStray() {
 func (w *World) straysAmiss(active *simDaemon) string {
 	for _, b := range w.brokers {
 		if !slices.Equal(active.loop.Pusher().Strays(b.id), b.gate.Strays()) {
-			return b.name + " has other strays than the active knows"
+			return fmt.Sprintf("%s has strays %v, the active knows %v", b.name, b.gate.Strays(), active.loop.Pusher().Strays(b.id))
 		}
 		if n := active.loop.Pusher().OfflineReplicas(b.id); n != b.gate.Offline() || n > 0 {
 			return b.name + " has offline replicas"

@@ -12,6 +12,7 @@ import (
 	"github.com/controllerd/controllerd/controller"
 	"github.com/controllerd/controllerd/election"
 	"github.com/controllerd/controllerd/internal/unfenced"
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 )
 
 // The size of the world.
@@ -85,6 +86,7 @@ type World struct {
 	unclean   bool          // somebody has asked for settings that allow unclean elections
 	bouncing  bool          // a follower is to restart within an AlterPartition
 	sightings map[sighting]bool
+	left      map[leaver]bool // who was ever to delete a replica that was moved away
 
 	seenTruth *cluster.Image // at some revision
 
@@ -166,7 +168,7 @@ func Run(cfg Config) Report {
 		seen:   map[string]int{},
 		doomed: map[string]time.Duration{},
 	}
-	w.sightings = map[sighting]bool{}
+	w.sightings, w.left = map[sighting]bool{}, map[leaver]bool{}
 	w.p = w.draw()
 	if cfg.Quiet {
 		w.p.faults, w.p.chaos = nil, 10*time.Second
@@ -175,7 +177,10 @@ func Run(cfg Config) Report {
 		w.disks[i], w.planted[i] = disk{}, disk{}
 	}
 	w.checker = NewChecker(w.keys, w.p.bounds())
-	w.checker.changed = w.checkMembers
+	w.checker.changed = func(t transaction, id cluster.PartitionID, old, r *pb.PartitionRecord) {
+		w.checkMembers(t, id, old, r)
+		w.checkLeavers(t, id, old, r)
+	}
 	w.tracef("seed %d: %v, ttl %v session %v latency %v block size %d, slices of %d, a fault in %v for %v",
 		cfg.Seed, w.p.strategy, w.p.ttl, w.p.session, w.p.latency, w.p.blockSize, w.p.slice, w.p.rhythm, w.p.chaos)
 	w.begin()
