@@ -48,16 +48,16 @@ type Resign struct{ *pb.ResignControllerRequest }
 // Transfer gives the seat to a named daemon.
 type Transfer struct{ *pb.TransferControllerRequest }
 
-func (Alter) request()            {}
-func (CreateTopics) request()     {}
-func (DeleteTopics) request()     {}
-func (ElectLeaders) request()     {}
-func (AlterSettings) request()    {}
-func (CreatePartitions) request() {}
+func (Alter) request()                       {}
+func (CreateTopics) request()                {}
+func (DeleteTopics) request()                {}
+func (ElectLeaders) request()                {}
+func (AlterSettings) request()               {}
+func (CreatePartitions) request()            {}
 func (AlterPartitionReassignments) request() {}
-func (AlterTopics) request()      {}
-func (Resign) request()           {}
-func (Transfer) request()         {}
+func (AlterTopics) request()                 {}
+func (Resign) request()                      {}
+func (Transfer) request()                    {}
 
 // Answer is the answer to a Request: a response message, or an error.
 type Answer struct {

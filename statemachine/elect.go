@@ -149,14 +149,18 @@ func (v View) steady(p *cluster.Partition, id cluster.BrokerID) bool {
 //
 //   - While the leader is steady and not draining it leads on. Members of the
 //     ISR that are not leave it.
+//
 //   - From a steady leader that is draining the leadership moves to a steady
 //     member that is not, and all draining members leave the ISR: Kafka's
 //     controlled shutdown. If there is none it leads on, and nobody leaves the
 //     ISR for draining: that would gain nothing.
+//
 //   - Otherwise the steady members that are online elect; failing them, those
 //     that came back. Everybody else leaves the ISR.
+//
 //   - If nobody of the ISR can lead, and the settings allow it, the first replica
 //     that is online leads alone: an unclean election.
+//
 //   - If nobody can lead, the partition has no leader and keeps its whole ISR:
 //     each of its members holds all that was committed, so any of them may
 //     lead again.
