@@ -24,7 +24,9 @@ import (
 //	lose 1, find 1           no stream of commands is open for long, is again
 //	replica-offline t/0 1, replica-online t/0 1
 //	                         the storage of a replica fails, is back
-//	create-topic t seed=7 partitions=3 rf=2 [block-size=1] [id=u]
+//	create-topic t seed=7 partitions=3 rf=2 [block-size=1] [id=u] [config=(name,value)]
+//	                         a request; with the replicas given below, if any
+//	expand t partitions=3    a request for more partitions, likewise
 //	place t                  a topic with the replicas given below, one
 //	                         partition a line
 //	put t/0 leader=2 isr=(2,3) decided=0 recovery=RECOVERING
@@ -34,6 +36,7 @@ import (
 //	                         unless given; saw: the epoch of one member
 //	elect t/0 preferred, elect t/0 unclean, elect t/0 leader=2
 //	                         somebody asks for an election
+//	balance [percentage=10]  a run of the automatic preferred leader election
 //	step [limit=2]           what is due, and store it
 //	show                     all partitions
 //	delete-topic t [id=t]    a request, up to the mark; with id it names that
@@ -101,10 +104,14 @@ func (s *scenario) play(t *testing.T, d *datadriven.TestData) string {
 		s.replicaFails(t, d, d.Cmd == "replica-offline")
 	case "create-topic":
 		return s.createTopic(t, d)
+	case "expand":
+		return s.expand(t, d)
+	case "balance":
+		return s.balance(t, d)
 	case "place":
 		var parts []cluster.Partition
-		for line := range strings.Lines(d.Input) {
-			parts = append(parts, newPartition(parseIDs(t, line), ViewOf(s.im)))
+		for _, a := range given(t, d) {
+			parts = append(parts, newPartition(cluster.BrokerIDs(a.GetReplicas()), ViewOf(s.im)))
 		}
 		s.topic(d.CmdArgs[0].Key, parts...)
 	case "put":
@@ -161,6 +168,14 @@ func (s *scenario) register(d *datadriven.TestData, state pb.BrokerState) func(c
 
 func (s *scenario) createTopic(t *testing.T, d *datadriven.TestData) string {
 	nt := &pb.NewTopic{Name: d.CmdArgs[0].Key, Partitions: 1, ReplicationFactor: 1}
+	if nt.Assignments = given(t, d); len(nt.Assignments) > 0 {
+		nt.Partitions, nt.ReplicationFactor = Shape(nt)
+	}
+	if d.HasArg("config") {
+		var name, value string
+		d.ScanArgs(t, "config", &name, &value)
+		nt.Config = map[string]string{name: value}
+	}
 	var seed uint64
 	d.MaybeScanArgs(t, "partitions", &nt.Partitions)
 	d.MaybeScanArgs(t, "rf", &nt.ReplicationFactor)
@@ -180,6 +195,46 @@ func (s *scenario) createTopic(t *testing.T, d *datadriven.TestData) string {
 		}
 	}
 	s.made(nt.Name, record, writes)
+	return s.lines(writes) + s.agenda()
+}
+
+// given are the replicas below a command, one partition a line.
+func given(t *testing.T, d *datadriven.TestData) (out []*pb.ReplicaAssignment) {
+	for line := range strings.Lines(d.Input) {
+		a := &pb.ReplicaAssignment{}
+		for _, id := range parseIDs(t, line) {
+			a.Replicas = append(a.Replicas, int32(id))
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+// expand stores what a request for more partitions makes at once; the rest is a
+// chore.
+func (s *scenario) expand(t *testing.T, d *datadriven.TestData) string {
+	np := &pb.NewPartitions{Topic: d.CmdArgs[0].Key, Assignments: given(t, d)}
+	d.ScanArgs(t, "partitions", &np.Count)
+	record, writes, rej := Expand(s.im, s.term, s.im.Topics[np.GetTopic()], np)
+	if rej != nil {
+		return rej.line()
+	}
+	s.made(np.GetTopic(), record, writes)
+	return s.lines(writes) + s.agenda()
+}
+
+func (s *scenario) balance(t *testing.T, d *datadriven.TestData) string {
+	percentage := 10
+	d.MaybeScanArgs(t, "percentage", &percentage)
+	var writes []Write
+	for _, b := range Imbalanced(s.im, percentage) {
+		s.im.HostedFrom(b, 0, 1<<30, func(_ *cluster.Topic, id cluster.PartitionID, _ *cluster.Partition) {
+			if w := s.m.Rebalance(s.term, id, b); w != nil {
+				writes = append(writes, *w)
+			}
+		})
+	}
+	s.write(writes)
 	return s.lines(writes) + s.agenda()
 }
 
