@@ -20,6 +20,10 @@ const DefaultSessionTTL = 10 * time.Second
 // DefaultControlListen is loopback with a port of the system's choice.
 const DefaultControlListen = "127.0.0.1:0"
 
+// DefaultShutdownTimeout is for how long a broker that stops hands its
+// leaderships over.
+const DefaultShutdownTimeout = 15 * time.Second
+
 // Config says who the broker is and how it reaches the cluster. ID, NodeUUID,
 // Daemons and Handler have no default.
 type Config struct {
@@ -63,6 +67,12 @@ type Config struct {
 	// fails, or does not return, the session is not renewed and ends.
 	Healthy func(ctx context.Context) error
 
+	// ShutdownTimeout is for how long a broker that stops tries to hand its
+	// leaderships over to others, 5 s after each other if some are left: Kafka's
+	// controlled shutdown. After it the broker leaves all the same. Negative: it
+	// leaves at once.
+	ShutdownTimeout time.Duration
+
 	// Handler does what commands ask for.
 	Handler Handler
 	// Found are the replicas that an earlier process has left on the disks, nil
@@ -85,6 +95,9 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	if c.SessionTTL == 0 {
 		c.SessionTTL = DefaultSessionTTL
+	}
+	if c.ShutdownTimeout == 0 {
+		c.ShutdownTimeout = DefaultShutdownTimeout
 	}
 	if c.ControlListen == "" {
 		c.ControlListen = DefaultControlListen

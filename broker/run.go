@@ -119,14 +119,30 @@ func StartOn(ctx context.Context, l net.Listener, cfg Config) (*Broker, error) {
 // then stops everything else.
 func (b *Broker) run(ctx context.Context) {
 	defer close(b.done)
-	err := b.keepSession(ctx)
-	switch cause := context.Cause(ctx); {
-	case err != nil:
-		b.err = err
-	case errors.Is(cause, ErrKilled) || errors.Is(cause, errServe):
+	kept, end := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() { ended <- b.keepSession(kept) }()
+	lost := false
+	select {
+	case b.err = <-ended:
+		lost = true
+	case <-ctx.Done():
+	}
+	cause := context.Cause(ctx)
+	orderly := !lost && !errors.Is(cause, ErrKilled) && !errors.Is(cause, errServe)
+	if orderly {
+		b.shutDown() // commands are obeyed meanwhile, and the session is kept
+	}
+	end()
+	switch {
+	case lost:
+	case !orderly:
 		b.err = cause
+		<-ended
 	default:
-		b.unregister()
+		if b.err = <-ended; b.err == nil {
+			b.unregister()
+		}
 	}
 	b.lostSession(true)
 	b.stop()

@@ -20,6 +20,8 @@ type Load struct {
 	// Preferred are the partitions of which it has the first replica, Imbalanced
 	// those of them that it does not lead.
 	Preferred, Imbalanced int32
+	// Alone are the partitions that it leads and has the only replica of.
+	Alone int32
 }
 
 // Moves counts what is under way of reassignments.
@@ -181,7 +183,10 @@ func (c *counts) add(t *topicCounts, p *Partition, n int32) {
 		c.all.Offline += n
 		t.offline += n
 	} else {
-		c.load(p.Leader).Leaders += n
+		l := c.load(p.Leader)
+		if l.Leaders += n; len(p.Replicas) == 1 {
+			l.Alone += n
+		}
 	}
 	first := c.load(p.Replicas[0])
 	first.Preferred += n

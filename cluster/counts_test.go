@@ -30,7 +30,11 @@ func countsDiffer(im *Image) error {
 			if p.Leader == NoLeader {
 				h.Offline++
 			} else {
-				count(p.Leader, func(l *Load) { l.Leaders++ })
+				count(p.Leader, func(l *Load) {
+					if l.Leaders++; len(p.Replicas) == 1 {
+						l.Alone++
+					}
+				})
 			}
 			if len(p.ISR) < len(p.Replicas) {
 				h.UnderReplicated++

@@ -368,6 +368,8 @@ func (l *Loop) finishPlan(now time.Duration, out []Action) []Action {
 				r.Revision = shown
 			case *pb.AlterPartitionReassignmentsResponse:
 				r.Revision = shown
+			case *pb.DrainBrokerResponse:
+				r.Revision = shown
 			case *pb.AlterTopicsResponse:
 				r.Revision = shown
 			case *pb.CreatePartitionsResponse:

@@ -122,6 +122,7 @@ func (d *draft) markBrokers() {
 			l.Stats.Unreachable++
 		}
 		key := l.im.Keys.Broker(id)
+		d.keyed[id] = true
 		d.chores = append(d.chores, &unit{
 			conds: sameBroker(key, b),
 			ops:   []store.Op{store.PutKeepLease(key, cluster.Encode(record))},
@@ -134,6 +135,7 @@ func (d *draft) markBrokers() {
 func (d *draft) buryBrokers() {
 	for _, b := range d.l.pusher.Dead(d.l.im) {
 		key := d.l.im.Keys.Broker(b.ID)
+		d.keyed[b.ID] = true
 		d.chores = append(d.chores, &unit{conds: sameBroker(key, b), ops: []store.Op{store.Delete(key)}})
 	}
 }

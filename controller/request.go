@@ -30,6 +30,8 @@ type asked struct {
 	elections *elections
 	// moves is how far an AlterPartitionReassignments has come.
 	moves *moves
+	// draining is how far a drain has come.
+	draining *draining
 	// refusal is decided already: the answer, once it is proven that the claim
 	// stands.
 	refusal error
@@ -46,6 +48,7 @@ type draft struct {
 	records  []unit                    // topic records that must come after their blocks
 	deleted  map[cluster.TopicID]*unit // topics that are marked or deleted
 	altered  map[cluster.TopicID]bool  // topics whose record is written otherwise
+	keyed    map[cluster.BrokerID]bool // brokers whose keys are written
 	settings bool                      // the settings are written
 	adding   int                       // partitions that begin to add replicas
 	chores   []*unit                   // deleted, and what else no request has asked for, in order
@@ -79,6 +82,7 @@ func (l *Loop) makePlan(now time.Duration) bool {
 		making:  map[cluster.TopicID]bool{},
 		deleted: map[cluster.TopicID]*unit{},
 		altered: map[cluster.TopicID]bool{},
+		keyed:   map[cluster.BrokerID]bool{},
 		answers: map[int64]rpc.Answer{},
 	}
 	d.resumeCreations()
@@ -237,6 +241,10 @@ func (d *draft) decide(a *asked) bool {
 		return d.createPartitions(a.id, r)
 	case rpc.AlterPartitionReassignments:
 		return d.reassign(a, r)
+	case rpc.ControlledShutdown:
+		return d.controlledShutdown(a, r)
+	case rpc.DrainBroker:
+		return d.drainBroker(a, r)
 	case rpc.AlterTopics:
 		return d.alterTopics(a.id, r)
 	}

@@ -146,6 +146,7 @@ func listBrokers(v View) *pb.ListBrokersResponse {
 			s.Live, s.BrokerEpoch, s.Rack, s.State = true, int64(b.Epoch), b.Record.GetRack(), b.Record.GetState()
 			s.ControlAddress, s.NodeUuid, s.Endpoints = b.Record.GetControlAddress(), b.Record.GetNodeUuid(), b.Record.GetEndpoints()
 			s.Unreachable, s.RegisteredMs, s.DeathProbe = b.Unreachable(), b.Record.GetRegisteredMs(), b.Record.GetDeathProbe()
+			s.DrainReason, s.DrainMs = b.Record.GetDrainReason(), b.Record.GetDrainMs()
 			c := contacts[id]
 			s.Problem = c.Problem
 			if v.Pusher != nil {

@@ -39,6 +39,12 @@ type AlterPartitionReassignments struct {
 	*pb.AlterPartitionReassignmentsRequest
 }
 
+// ControlledShutdown drains a broker at its own request.
+type ControlledShutdown struct{ *pb.ControlledShutdownRequest }
+
+// DrainBroker drains a broker at an operator's request, or ends that.
+type DrainBroker struct{ *pb.DrainBrokerRequest }
+
 // AlterTopics changes the settings of topics, each with its own result.
 type AlterTopics struct{ *pb.AlterTopicsRequest }
 
@@ -55,6 +61,8 @@ func (ElectLeaders) request()                {}
 func (AlterSettings) request()               {}
 func (CreatePartitions) request()            {}
 func (AlterPartitionReassignments) request() {}
+func (ControlledShutdown) request()          {}
+func (DrainBroker) request()                 {}
 func (AlterTopics) request()                 {}
 func (Resign) request()                      {}
 func (Transfer) request()                    {}

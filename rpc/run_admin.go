@@ -64,10 +64,10 @@ func lookAtAny[T any](ctx context.Context, core Core, fn func(View) (T, error)) 
 }
 
 // decided lets the active decide, which is here or elsewhere.
-func decided[T any](ctx context.Context, s *adminService, r Request, elsewhere func(context.Context, *clients) (T, error)) (T, error) {
-	resp, err := s.core.Submit(ctx, r)
+func decided[T any](ctx context.Context, core Core, fwd *forwarder, r Request, elsewhere func(context.Context, *clients) (T, error)) (T, error) {
+	resp, err := core.Submit(ctx, r)
 	if ReasonOf(err) == cluster.NotController {
-		return forward(ctx, s.fwd, err, elsewhere)
+		return forward(ctx, fwd, err, elsewhere)
 	}
 	return typed[T](resp, err)
 }
@@ -79,7 +79,7 @@ func (s *adminService) CreateTopics(ctx context.Context, r *pb.CreateTopicsReque
 	if err := checkTexts(text{"request id", r.GetRequestId()}, text{"reason", r.GetReason()}); err != nil {
 		return nil, err
 	}
-	return decided(ctx, s, CreateTopics{r}, func(ctx context.Context, c *clients) (*pb.CreateTopicsResponse, error) {
+	return decided(ctx, s.core, s.fwd, CreateTopics{r}, func(ctx context.Context, c *clients) (*pb.CreateTopicsResponse, error) {
 		return c.admin.CreateTopics(ctx, r)
 	})
 }
@@ -91,7 +91,7 @@ func (s *adminService) DeleteTopics(ctx context.Context, r *pb.DeleteTopicsReque
 	if err := checkTexts(text{"reason", r.GetReason()}); err != nil {
 		return nil, err
 	}
-	return decided(ctx, s, DeleteTopics{r}, func(ctx context.Context, c *clients) (*pb.DeleteTopicsResponse, error) {
+	return decided(ctx, s.core, s.fwd, DeleteTopics{r}, func(ctx context.Context, c *clients) (*pb.DeleteTopicsResponse, error) {
 		return c.admin.DeleteTopics(ctx, r)
 	})
 }
@@ -100,7 +100,7 @@ func (s *adminService) ElectLeaders(ctx context.Context, r *pb.ElectLeadersReque
 	if err := checkElectLeaders(r); err != nil {
 		return nil, err
 	}
-	return decided(ctx, s, ElectLeaders{r}, func(ctx context.Context, c *clients) (*pb.ElectLeadersResponse, error) {
+	return decided(ctx, s.core, s.fwd, ElectLeaders{r}, func(ctx context.Context, c *clients) (*pb.ElectLeadersResponse, error) {
 		return c.admin.ElectLeaders(ctx, r)
 	})
 }
@@ -109,7 +109,7 @@ func (s *adminService) AlterSettings(ctx context.Context, r *pb.AlterSettingsReq
 	if err := checkAlterSettings(r); err != nil {
 		return nil, err
 	}
-	return decided(ctx, s, AlterSettings{r}, func(ctx context.Context, c *clients) (*pb.AlterSettingsResponse, error) {
+	return decided(ctx, s.core, s.fwd, AlterSettings{r}, func(ctx context.Context, c *clients) (*pb.AlterSettingsResponse, error) {
 		return c.admin.AlterSettings(ctx, r)
 	})
 }
@@ -118,7 +118,7 @@ func (s *adminService) CreatePartitions(ctx context.Context, r *pb.CreatePartiti
 	if err := checkCreatePartitions(r); err != nil {
 		return nil, err
 	}
-	return decided(ctx, s, CreatePartitions{r}, func(ctx context.Context, c *clients) (*pb.CreatePartitionsResponse, error) {
+	return decided(ctx, s.core, s.fwd, CreatePartitions{r}, func(ctx context.Context, c *clients) (*pb.CreatePartitionsResponse, error) {
 		return c.admin.CreatePartitions(ctx, r)
 	})
 }
@@ -127,7 +127,7 @@ func (s *adminService) AlterPartitionReassignments(ctx context.Context, r *pb.Al
 	if err := checkReassignments(r); err != nil {
 		return nil, err
 	}
-	return decided(ctx, s, AlterPartitionReassignments{r}, func(ctx context.Context, c *clients) (*pb.AlterPartitionReassignmentsResponse, error) {
+	return decided(ctx, s.core, s.fwd, AlterPartitionReassignments{r}, func(ctx context.Context, c *clients) (*pb.AlterPartitionReassignmentsResponse, error) {
 		return c.admin.AlterPartitionReassignments(ctx, r)
 	})
 }
@@ -136,11 +136,23 @@ func (s *adminService) ListPartitionReassignments(ctx context.Context, r *pb.Lis
 	return look(ctx, s.core, func(v View) (*pb.ListPartitionReassignmentsResponse, error) { return listReassignments(v, r) })
 }
 
+func (s *adminService) DrainBroker(ctx context.Context, r *pb.DrainBrokerRequest) (*pb.DrainBrokerResponse, error) {
+	if err := checkCaller(r.GetBrokerId()); err != nil {
+		return nil, err
+	}
+	if err := checkTexts(text{"reason", r.GetReason()}); err != nil {
+		return nil, err
+	}
+	return decided(ctx, s.core, s.fwd, DrainBroker{r}, func(ctx context.Context, c *clients) (*pb.DrainBrokerResponse, error) {
+		return c.admin.DrainBroker(ctx, r)
+	})
+}
+
 func (s *adminService) AlterTopics(ctx context.Context, r *pb.AlterTopicsRequest) (*pb.AlterTopicsResponse, error) {
 	if err := checkAlterTopics(r); err != nil {
 		return nil, err
 	}
-	return decided(ctx, s, AlterTopics{r}, func(ctx context.Context, c *clients) (*pb.AlterTopicsResponse, error) {
+	return decided(ctx, s.core, s.fwd, AlterTopics{r}, func(ctx context.Context, c *clients) (*pb.AlterTopicsResponse, error) {
 		return c.admin.AlterTopics(ctx, r)
 	})
 }
@@ -153,7 +165,7 @@ func (s *adminService) ResignController(ctx context.Context, r *pb.ResignControl
 	if err := checkTexts(text{"reason", r.GetReason()}); err != nil {
 		return nil, err
 	}
-	return decided(ctx, s, Resign{r}, func(ctx context.Context, c *clients) (*pb.ResignControllerResponse, error) {
+	return decided(ctx, s.core, s.fwd, Resign{r}, func(ctx context.Context, c *clients) (*pb.ResignControllerResponse, error) {
 		return c.admin.ResignController(ctx, r)
 	})
 }
@@ -162,7 +174,7 @@ func (s *adminService) TransferController(ctx context.Context, r *pb.TransferCon
 	if err := checkTexts(text{"successor", r.GetSuccessor()}, text{"reason", r.GetReason()}); err != nil {
 		return nil, err
 	}
-	return decided(ctx, s, Transfer{r}, func(ctx context.Context, c *clients) (*pb.TransferControllerResponse, error) {
+	return decided(ctx, s.core, s.fwd, Transfer{r}, func(ctx context.Context, c *clients) (*pb.TransferControllerResponse, error) {
 		return c.admin.TransferController(ctx, r)
 	})
 }

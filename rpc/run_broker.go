@@ -226,13 +226,23 @@ func (s *brokerService) AlterPartition(ctx context.Context, r *pb.AlterPartition
 	if refused != nil {
 		return nil, refused
 	}
-	resp, err := s.core.Submit(ctx, Alter{r})
-	if ReasonOf(err) == cluster.NotController {
-		return forward(ctx, s.fwd, err, func(ctx context.Context, c *clients) (*pb.AlterPartitionResponse, error) {
-			return c.broker.AlterPartition(ctx, r)
-		})
+	return decided(ctx, s.core, s.fwd, Alter{r}, func(ctx context.Context, c *clients) (*pb.AlterPartitionResponse, error) {
+		return c.broker.AlterPartition(ctx, r)
+	})
+}
+
+func (s *brokerService) ControlledShutdown(ctx context.Context, r *pb.ControlledShutdownRequest) (*pb.ControlledShutdownResponse, error) {
+	if err := checkCaller(r.GetBrokerId(), r.GetBrokerEpoch()); err != nil {
+		return nil, err
 	}
-	return typed[*pb.AlterPartitionResponse](resp, err)
+	limited, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	if err := s.session(limited, r, func(View) error { return nil }, nil); err != nil {
+		return nil, err
+	}
+	return decided(ctx, s.core, s.fwd, ControlledShutdown{r}, func(ctx context.Context, c *clients) (*pb.ControlledShutdownResponse, error) {
+		return c.broker.ControlledShutdown(ctx, r)
+	})
 }
 
 // typed gives an answer of the core its type.

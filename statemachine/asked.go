@@ -28,6 +28,18 @@ func (e Election) Cause() pb.ChangeCause {
 // anything else be decided for it.
 func (m *Machine) Due(id cluster.PartitionID) bool { return m.due.has(id) }
 
+// Replaceable reports whether somebody else could lead a partition if its leader
+// were to drain.
+func (m *Machine) Replaceable(id cluster.PartitionID, leader cluster.BrokerID) bool {
+	p := m.im.Partition(id)
+	if p == nil {
+		return false
+	}
+	v := m.At(id)
+	_, ok := ElectOffline(p.Replicas, p.ISR, func(b cluster.BrokerID) bool { return b != leader && v.steady(p, b) && v.Online(b) }, false)
+	return ok
+}
+
 // Elect judges an election that is asked for (KIP-460; a designated leader is
 // ours). It returns the write, or ELECTION_NOT_NEEDED if the partition has the
 // leader that is wanted, of an unclean election if it has any. Other

@@ -11,7 +11,7 @@ import (
 
 func newBroker() *cobra.Command {
 	c := &client{}
-	group := newGroup("broker", "Look at brokers", newBrokerList(c))
+	group := newGroup("broker", "Look at brokers, and drain them", newBrokerList(c), newBrokerDrain(c))
 	c.addFlags(group)
 	return group
 }

@@ -91,7 +91,7 @@ func shellWords(line string) (words []string) {
 // something asks.
 func TestCommonFlags(t *testing.T) {
 	silent := []string{"serve", "completion bash", "completion zsh", "completion fish", "completion powershell"}
-	changes := []string{"topic create", "topic expand", "topic delete", "reassign start", "reassign replication-factor", "reassign cancel", "controller resign", "controller transfer", "elect preferred", "elect unclean", "elect leader"}
+	changes := []string{"topic create", "topic expand", "topic delete", "reassign start", "reassign replication-factor", "reassign cancel", "broker drain", "controller resign", "controller transfer", "elect preferred", "elect unclean", "elect leader"}
 	atOnce := []string{"settings set", "settings unset", "topic alter", "freeze", "unfreeze"} // there is nothing to wait for
 	for name, cmd := range leaves() {
 		has := func(flag string) bool { return cmd.Flag(flag) != nil }

@@ -36,6 +36,9 @@ type brokerView struct {
 	// Null: not known, also of a broker without a stream.
 	Unconfirmed *int64 `json:"unconfirmed"`
 	Problem     string `json:"problem"`
+	// Why it is draining, if somebody has said, and since when.
+	DrainReason string `json:"drain_reason"`
+	Drained     string `json:"drained"`
 }
 
 type endpointView struct {
@@ -77,7 +80,7 @@ func brokerOf(b *pb.BrokerSummary, nowMs int64) brokerView {
 		Leaders: b.GetLeaders(), Replicas: b.GetReplicas(), ControlAddress: b.GetControlAddress(), DeathProbe: b.GetDeathProbe(),
 		Endpoints: []endpointView{}, NodeUUID: b.GetNodeUuid(),
 		OfflineReplicas: b.OfflineReplicas, StrayReplicas: b.StrayReplicas, Strays: straysOf(b.GetStrays()), Problem: b.GetProblem(),
-		Unconfirmed: b.Unconfirmed,
+		Unconfirmed: b.Unconfirmed, DrainReason: b.GetDrainReason(), Drained: timeOf(b.GetDrainMs()),
 	}
 	if b.GetLive() {
 		v.State = enum(b.GetState().String(), "BROKER_STATE_")

@@ -112,13 +112,14 @@ func (p *parts) startBroker(id cluster.BrokerID, again bool) error {
 	now := time.Now()
 	p.book.put(func(a *account) { a.brokerStarted(now, id, again) })
 	b, err := demobroker.Start(p.brokersEnd, demobroker.Config{Broker: broker.Config{
-		ID:         id,
-		NodeUUID:   fmt.Sprintf("dev-node-%d", id),
-		Daemons:    p.daemonAddresses(),
-		SessionTTL: p.cfg.SessionTTL,
-		Logger:     p.cfg.Logger,
-		Observer:   func(o broker.Observation) { p.book.put(func(a *account) { a.heard(id, o) }) },
-		Unfenced:   p.cfg.Unfenced,
+		ID:              id,
+		NodeUUID:        fmt.Sprintf("dev-node-%d", id),
+		Daemons:         p.daemonAddresses(),
+		SessionTTL:      p.cfg.SessionTTL,
+		ShutdownTimeout: time.Second, // all of them leave together, so nobody can take over
+		Logger:          p.cfg.Logger,
+		Observer:        func(o broker.Observation) { p.book.put(func(a *account) { a.heard(id, o) }) },
+		Unfenced:        p.cfg.Unfenced,
 	}})
 	if err != nil {
 		return err

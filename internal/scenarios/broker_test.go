@@ -23,8 +23,9 @@ const sessionTTL = 4 * time.Second
 type node struct {
 	*broker.Broker
 	id      cluster.BrokerID
-	streams atomic.Int64 // of commands, open
-	bend    *bend        // nil: nothing is bent
+	streams atomic.Int64    // of commands, open
+	bend    *bend           // nil: nothing is bent
+	ctx     context.Context // that it stops with; nil: it is killed at the end
 
 	mu    sync.Mutex
 	seen  []broker.Observation
@@ -67,7 +68,11 @@ func (w *world) broker(id cluster.BrokerID, opts ...brokerOption) *node {
 	for _, o := range opts {
 		o(n, &cfg)
 	}
-	b, err := broker.Start(context.Background(), cfg)
+	ctx := context.Background()
+	if n.ctx != nil {
+		ctx = n.ctx
+	}
+	b, err := broker.Start(ctx, cfg)
 	if err != nil {
 		w.t.Fatal(err)
 	}

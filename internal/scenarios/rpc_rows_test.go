@@ -154,6 +154,16 @@ func (r *rows) register() {
 
 func (r *rows) sessions() {
 	be := r.session.GetBrokerEpoch()
+	shut := func(path, what, want string, change func(*pb.ControlledShutdownRequest), decided bool) {
+		add(r, "ControlledShutdown", path, what, &pb.ControlledShutdownRequest{BrokerId: 1, BrokerEpoch: be}, change, want, decided)
+	}
+	shut("cluster_uuid", "of another cluster", otherCluster, func(q *pb.ControlledShutdownRequest) { q.ClusterUuid = "x" }, false)
+	shut("broker_id", "negative", invalid, func(q *pb.ControlledShutdownRequest) { q.BrokerId = -1 }, false)
+	shut("broker_id", "unknown", staleBroker, func(q *pb.ControlledShutdownRequest) { q.BrokerId = 99 }, true)
+	shut("broker_epoch", "none", staleBroker, func(q *pb.ControlledShutdownRequest) { q.BrokerEpoch = 0 }, true)
+	shut("broker_epoch", "negative", invalid, func(q *pb.ControlledShutdownRequest) { q.BrokerEpoch = -1 }, false)
+	shut("broker_epoch", "stale", staleBroker, func(q *pb.ControlledShutdownRequest) { q.BrokerEpoch-- }, true)
+	shut("broker_epoch", "in the future", string(cluster.RequestTimedOut), func(q *pb.ControlledShutdownRequest) { q.BrokerEpoch = math.MaxInt64 }, false)
 	renew := &pb.RenewSessionRequest{BrokerId: 1, BrokerEpoch: be, Lease: r.session.GetLease(), Nonce: "nonce-1"}
 	row := func(path, what, want string, change func(*pb.RenewSessionRequest)) {
 		add(r, "RenewSession", path, what, renew, change, want, false)
@@ -568,6 +578,17 @@ func (r *rows) pages() {
 	ongoing("page_size", "huge", invalid, func(q *pb.ListPartitionReassignmentsRequest) { q.PageSize = math.MaxInt32 })
 	ongoing("page_token", "garbage", invalid, func(q *pb.ListPartitionReassignmentsRequest) { q.PageToken = "x" })
 	ongoing("page_token", "huge", invalid, func(q *pb.ListPartitionReassignmentsRequest) { q.PageToken = huge })
+
+	noBroker := string(cluster.BrokerIDNotRegistered)
+	drain := func(path, what, want string, change func(*pb.DrainBrokerRequest), decided bool) {
+		add(r, "DrainBroker", path, what, &pb.DrainBrokerRequest{BrokerId: 1, ValidateOnly: true}, change, want, decided)
+	}
+	drain("broker_id", "negative", invalid, func(q *pb.DrainBrokerRequest) { q.BrokerId = -1 }, false)
+	drain("broker_id", "unknown", noBroker, func(q *pb.DrainBrokerRequest) { q.BrokerId = 99 }, true)
+	drain("broker_id", "huge", noBroker, func(q *pb.DrainBrokerRequest) { q.BrokerId = math.MaxInt32 }, true)
+	drain("cancel", "not drained", ok, func(q *pb.DrainBrokerRequest) { q.Cancel = true }, true)
+	drain("validate_only", "set", ok, func(*pb.DrainBrokerRequest) {}, true)
+	drain("reason", "huge", invalid, func(q *pb.DrainBrokerRequest) { q.Reason = huge }, false)
 
 	alterTopic := func(path, what, want string, change func(*pb.AlterTopicsRequest), decided bool) {
 		valid := &pb.AlterTopicsRequest{Topics: []string{"orders"}, Set: map[string]string{"x": "y"}, ValidateOnly: true}

@@ -103,7 +103,11 @@ func (w *World) spoil() {
 // drain makes a broker not fit to lead for a while.
 func (w *World) drain() {
 	id := cluster.BrokerID(w.rng.IntN(brokers))
-	w.setState(id, pb.BrokerState_BROKER_STATE_DRAINING)
+	if w.chance(0.5) {
+		w.setState(id, pb.BrokerState_BROKER_STATE_DRAINING)
+	} else {
+		w.drainBroker(id)
+	}
 	w.later(w.p.ttl, func() { w.undrain(id) })
 }
 

@@ -214,6 +214,19 @@ func (w *World) reassign() {
 		})
 }
 
+// drainBroker asks some daemon to drain a broker, once.
+func (w *World) drainBroker(id cluster.BrokerID) {
+	r := &pb.DrainBrokerRequest{BrokerId: int32(id), Reason: "asked to"}
+	w.ask(nil, &link{}, w.rng.IntN(daemons), 5*time.Second,
+		func(d *simDaemon, c *rpcCall) { d.decide(c, rpc.DrainBroker{DrainBrokerRequest: r}, true) },
+		func(resp any, err error) {
+			w.tracef("operator: %v, %v", resp, err)
+			if err == nil && resp.(*pb.DrainBrokerResponse).GetChanged() {
+				w.seen["broker drained as asked"]++
+			}
+		})
+}
+
 // createPartitions asks some daemon for more partitions of a topic, once.
 func (w *World) createPartitions() {
 	if w.topics == 0 {

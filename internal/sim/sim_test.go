@@ -121,6 +121,7 @@ var mustSee = map[string]int{
 	"resume point from before what is remembered refused": 20,
 	"hidden block swept":                                  100,
 	"ISR member that had restarted refused":               20,
+	"broker drained as asked":                            50,
 	"settings altered":                                    100,
 	"partition moving":                                    300,
 	"partition queued to move":                            100,

@@ -3435,7 +3435,11 @@ type BrokerSummary struct {
 	// confirm. Not set: no stream to it is open, or a standby answered.
 	Unconfirmed *int64 `protobuf:"varint,18,opt,name=unconfirmed,proto3,oneof" json:"unconfirmed,omitempty"`
 	// It may be taken for dead when its control address refuses connections.
-	DeathProbe    bool `protobuf:"varint,19,opt,name=death_probe,json=deathProbe,proto3" json:"death_probe,omitempty"`
+	DeathProbe bool `protobuf:"varint,19,opt,name=death_probe,json=deathProbe,proto3" json:"death_probe,omitempty"`
+	// Why it is draining, if somebody has said, and since when, Unix milliseconds,
+	// for people only.
+	DrainReason   string `protobuf:"bytes,20,opt,name=drain_reason,json=drainReason,proto3" json:"drain_reason,omitempty"`
+	DrainMs       int64  `protobuf:"varint,21,opt,name=drain_ms,json=drainMs,proto3" json:"drain_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3603,6 +3607,180 @@ func (x *BrokerSummary) GetDeathProbe() bool {
 	return false
 }
 
+func (x *BrokerSummary) GetDrainReason() string {
+	if x != nil {
+		return x.DrainReason
+	}
+	return ""
+}
+
+func (x *BrokerSummary) GetDrainMs() int64 {
+	if x != nil {
+		return x.DrainMs
+	}
+	return 0
+}
+
+type DrainBrokerRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	BrokerId int32                  `protobuf:"varint,1,opt,name=broker_id,json=brokerId,proto3" json:"broker_id,omitempty"`
+	// It may lead again, and its replicas may join ISRs.
+	Cancel bool `protobuf:"varint,2,opt,name=cancel,proto3" json:"cancel,omitempty"`
+	// Nothing is changed: the answer says what would be.
+	ValidateOnly  bool   `protobuf:"varint,3,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainBrokerRequest) Reset() {
+	*x = DrainBrokerRequest{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainBrokerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainBrokerRequest) ProtoMessage() {}
+
+func (x *DrainBrokerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainBrokerRequest.ProtoReflect.Descriptor instead.
+func (*DrainBrokerRequest) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *DrainBrokerRequest) GetBrokerId() int32 {
+	if x != nil {
+		return x.BrokerId
+	}
+	return 0
+}
+
+func (x *DrainBrokerRequest) GetCancel() bool {
+	if x != nil {
+		return x.Cancel
+	}
+	return false
+}
+
+func (x *DrainBrokerRequest) GetValidateOnly() bool {
+	if x != nil {
+		return x.ValidateOnly
+	}
+	return false
+}
+
+func (x *DrainBrokerRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type DrainBrokerResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the process that is drained. The next one of the broker is not.
+	BrokerEpoch int64 `protobuf:"varint,1,opt,name=broker_epoch,json=brokerEpoch,proto3" json:"broker_epoch,omitempty"`
+	// False: it was so already.
+	Changed bool `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"`
+	// How many partitions it leads by now.
+	Leaders int64 `protobuf:"varint,3,opt,name=leaders,proto3" json:"leaders,omitempty"`
+	// Of those, how many have more than one replica and nobody else in the ISR who
+	// can lead, and the first 1,000 of them.
+	Remaining  int64                 `protobuf:"varint,4,opt,name=remaining,proto3" json:"remaining,omitempty"`
+	Partitions []*RemainingPartition `protobuf:"bytes,5,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	// The revision at which that held.
+	Revision      int64 `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainBrokerResponse) Reset() {
+	*x = DrainBrokerResponse{}
+	mi := &file_controllerd_v1_admin_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainBrokerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainBrokerResponse) ProtoMessage() {}
+
+func (x *DrainBrokerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_admin_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainBrokerResponse.ProtoReflect.Descriptor instead.
+func (*DrainBrokerResponse) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *DrainBrokerResponse) GetBrokerEpoch() int64 {
+	if x != nil {
+		return x.BrokerEpoch
+	}
+	return 0
+}
+
+func (x *DrainBrokerResponse) GetChanged() bool {
+	if x != nil {
+		return x.Changed
+	}
+	return false
+}
+
+func (x *DrainBrokerResponse) GetLeaders() int64 {
+	if x != nil {
+		return x.Leaders
+	}
+	return 0
+}
+
+func (x *DrainBrokerResponse) GetRemaining() int64 {
+	if x != nil {
+		return x.Remaining
+	}
+	return 0
+}
+
+func (x *DrainBrokerResponse) GetPartitions() []*RemainingPartition {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+func (x *DrainBrokerResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 type DescribeControllerRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -3611,7 +3789,7 @@ type DescribeControllerRequest struct {
 
 func (x *DescribeControllerRequest) Reset() {
 	*x = DescribeControllerRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[46]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3623,7 +3801,7 @@ func (x *DescribeControllerRequest) String() string {
 func (*DescribeControllerRequest) ProtoMessage() {}
 
 func (x *DescribeControllerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[46]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3636,7 +3814,7 @@ func (x *DescribeControllerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeControllerRequest.ProtoReflect.Descriptor instead.
 func (*DescribeControllerRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{46}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{48}
 }
 
 type DescribeControllerResponse struct {
@@ -3681,7 +3859,7 @@ type DescribeControllerResponse struct {
 
 func (x *DescribeControllerResponse) Reset() {
 	*x = DescribeControllerResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[47]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3693,7 +3871,7 @@ func (x *DescribeControllerResponse) String() string {
 func (*DescribeControllerResponse) ProtoMessage() {}
 
 func (x *DescribeControllerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[47]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3706,7 +3884,7 @@ func (x *DescribeControllerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeControllerResponse.ProtoReflect.Descriptor instead.
 func (*DescribeControllerResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{47}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *DescribeControllerResponse) GetId() string {
@@ -3879,7 +4057,7 @@ type DaemonLease struct {
 
 func (x *DaemonLease) Reset() {
 	*x = DaemonLease{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[48]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3891,7 +4069,7 @@ func (x *DaemonLease) String() string {
 func (*DaemonLease) ProtoMessage() {}
 
 func (x *DaemonLease) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[48]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3904,7 +4082,7 @@ func (x *DaemonLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DaemonLease.ProtoReflect.Descriptor instead.
 func (*DaemonLease) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{48}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *DaemonLease) GetTtlMs() int64 {
@@ -3936,7 +4114,7 @@ type ListControllersRequest struct {
 
 func (x *ListControllersRequest) Reset() {
 	*x = ListControllersRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[49]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3948,7 +4126,7 @@ func (x *ListControllersRequest) String() string {
 func (*ListControllersRequest) ProtoMessage() {}
 
 func (x *ListControllersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[49]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3961,7 +4139,7 @@ func (x *ListControllersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListControllersRequest.ProtoReflect.Descriptor instead.
 func (*ListControllersRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{49}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{51}
 }
 
 type ListControllersResponse struct {
@@ -3974,7 +4152,7 @@ type ListControllersResponse struct {
 
 func (x *ListControllersResponse) Reset() {
 	*x = ListControllersResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[50]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3986,7 +4164,7 @@ func (x *ListControllersResponse) String() string {
 func (*ListControllersResponse) ProtoMessage() {}
 
 func (x *ListControllersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[50]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3999,7 +4177,7 @@ func (x *ListControllersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListControllersResponse.ProtoReflect.Descriptor instead.
 func (*ListControllersResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{50}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ListControllersResponse) GetControllers() []*ControllerSummary {
@@ -4030,7 +4208,7 @@ type ControllerSummary struct {
 
 func (x *ControllerSummary) Reset() {
 	*x = ControllerSummary{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[51]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4042,7 +4220,7 @@ func (x *ControllerSummary) String() string {
 func (*ControllerSummary) ProtoMessage() {}
 
 func (x *ControllerSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[51]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4055,7 +4233,7 @@ func (x *ControllerSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControllerSummary.ProtoReflect.Descriptor instead.
 func (*ControllerSummary) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{51}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ControllerSummary) GetId() string {
@@ -4110,7 +4288,7 @@ type ListTermsRequest struct {
 
 func (x *ListTermsRequest) Reset() {
 	*x = ListTermsRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[52]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4122,7 +4300,7 @@ func (x *ListTermsRequest) String() string {
 func (*ListTermsRequest) ProtoMessage() {}
 
 func (x *ListTermsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[52]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4135,7 +4313,7 @@ func (x *ListTermsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTermsRequest.ProtoReflect.Descriptor instead.
 func (*ListTermsRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{52}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ListTermsRequest) GetLimit() int32 {
@@ -4156,7 +4334,7 @@ type ListTermsResponse struct {
 
 func (x *ListTermsResponse) Reset() {
 	*x = ListTermsResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[53]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4168,7 +4346,7 @@ func (x *ListTermsResponse) String() string {
 func (*ListTermsResponse) ProtoMessage() {}
 
 func (x *ListTermsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[53]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4181,7 +4359,7 @@ func (x *ListTermsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTermsResponse.ProtoReflect.Descriptor instead.
 func (*ListTermsResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{53}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ListTermsResponse) GetTerms() []*TermRecord {
@@ -4210,7 +4388,7 @@ type ResignControllerRequest struct {
 
 func (x *ResignControllerRequest) Reset() {
 	*x = ResignControllerRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[54]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4222,7 +4400,7 @@ func (x *ResignControllerRequest) String() string {
 func (*ResignControllerRequest) ProtoMessage() {}
 
 func (x *ResignControllerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[54]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4235,7 +4413,7 @@ func (x *ResignControllerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResignControllerRequest.ProtoReflect.Descriptor instead.
 func (*ResignControllerRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{54}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ResignControllerRequest) GetReason() string {
@@ -4262,7 +4440,7 @@ type ResignControllerResponse struct {
 
 func (x *ResignControllerResponse) Reset() {
 	*x = ResignControllerResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[55]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4274,7 +4452,7 @@ func (x *ResignControllerResponse) String() string {
 func (*ResignControllerResponse) ProtoMessage() {}
 
 func (x *ResignControllerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[55]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4287,7 +4465,7 @@ func (x *ResignControllerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResignControllerResponse.ProtoReflect.Descriptor instead.
 func (*ResignControllerResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{55}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ResignControllerResponse) GetEpoch() int64 {
@@ -4310,7 +4488,7 @@ type TransferControllerRequest struct {
 
 func (x *TransferControllerRequest) Reset() {
 	*x = TransferControllerRequest{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[56]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4322,7 +4500,7 @@ func (x *TransferControllerRequest) String() string {
 func (*TransferControllerRequest) ProtoMessage() {}
 
 func (x *TransferControllerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[56]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4335,7 +4513,7 @@ func (x *TransferControllerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferControllerRequest.ProtoReflect.Descriptor instead.
 func (*TransferControllerRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{56}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *TransferControllerRequest) GetSuccessor() string {
@@ -4369,7 +4547,7 @@ type TransferControllerResponse struct {
 
 func (x *TransferControllerResponse) Reset() {
 	*x = TransferControllerResponse{}
-	mi := &file_controllerd_v1_admin_proto_msgTypes[57]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4381,7 +4559,7 @@ func (x *TransferControllerResponse) String() string {
 func (*TransferControllerResponse) ProtoMessage() {}
 
 func (x *TransferControllerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_admin_proto_msgTypes[57]
+	mi := &file_controllerd_v1_admin_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4394,7 +4572,7 @@ func (x *TransferControllerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferControllerResponse.ProtoReflect.Descriptor instead.
 func (*TransferControllerResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{57}
+	return file_controllerd_v1_admin_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *TransferControllerResponse) GetEpoch() int64 {
@@ -4408,7 +4586,7 @@ var File_controllerd_v1_admin_proto protoreflect.FileDescriptor
 
 const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x1acontrollerd/v1/admin.proto\x12\x0econtrollerd.v1\x1a\x1ccontrollerd/v1/command.proto\x1a\x1bcontrollerd/v1/record.proto\"\xa3\x01\n" +
+	"\x1acontrollerd/v1/admin.proto\x12\x0econtrollerd.v1\x1a\x1bcontrollerd/v1/broker.proto\x1a\x1ccontrollerd/v1/command.proto\x1a\x1bcontrollerd/v1/record.proto\"\xa3\x01\n" +
 	"\x13CreateTopicsRequest\x120\n" +
 	"\x06topics\x18\x01 \x03(\v2\x18.controllerd.v1.NewTopicR\x06topics\x12\x1d\n" +
 	"\n" +
@@ -4698,7 +4876,7 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\abrokers\x18\x01 \x03(\v2\x1d.controllerd.v1.BrokerSummaryR\abrokers\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x1f\n" +
 	"\vfrom_active\x18\x03 \x01(\bR\n" +
-	"fromActive\"\xfe\x05\n" +
+	"fromActive\"\xbc\x06\n" +
 	"\rBrokerSummary\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12!\n" +
 	"\fbroker_epoch\x18\x02 \x01(\x03R\vbrokerEpoch\x12\x12\n" +
@@ -4720,11 +4898,27 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\x0estray_replicas\x18\x11 \x01(\x05H\x02R\rstrayReplicas\x88\x01\x01\x12%\n" +
 	"\vunconfirmed\x18\x12 \x01(\x03H\x03R\vunconfirmed\x88\x01\x01\x12\x1f\n" +
 	"\vdeath_probe\x18\x13 \x01(\bR\n" +
-	"deathProbeB\x0f\n" +
+	"deathProbe\x12!\n" +
+	"\fdrain_reason\x18\x14 \x01(\tR\vdrainReason\x12\x19\n" +
+	"\bdrain_ms\x18\x15 \x01(\x03R\adrainMsB\x0f\n" +
 	"\r_resume_pointB\x13\n" +
 	"\x11_offline_replicasB\x11\n" +
 	"\x0f_stray_replicasB\x0e\n" +
-	"\f_unconfirmed\"\x1b\n" +
+	"\f_unconfirmed\"\x86\x01\n" +
+	"\x12DrainBrokerRequest\x12\x1b\n" +
+	"\tbroker_id\x18\x01 \x01(\x05R\bbrokerId\x12\x16\n" +
+	"\x06cancel\x18\x02 \x01(\bR\x06cancel\x12#\n" +
+	"\rvalidate_only\x18\x03 \x01(\bR\fvalidateOnly\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xea\x01\n" +
+	"\x13DrainBrokerResponse\x12!\n" +
+	"\fbroker_epoch\x18\x01 \x01(\x03R\vbrokerEpoch\x12\x18\n" +
+	"\achanged\x18\x02 \x01(\bR\achanged\x12\x18\n" +
+	"\aleaders\x18\x03 \x01(\x03R\aleaders\x12\x1c\n" +
+	"\tremaining\x18\x04 \x01(\x03R\tremaining\x12B\n" +
+	"\n" +
+	"partitions\x18\x05 \x03(\v2\".controllerd.v1.RemainingPartitionR\n" +
+	"partitions\x12\x1a\n" +
+	"\brevision\x18\x06 \x01(\x03R\brevision\"\x1b\n" +
 	"\x19DescribeControllerRequest\"\x8c\a\n" +
 	"\x1aDescribeControllerResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
@@ -4797,7 +4991,7 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"\x19REASSIGNMENT_STATE_MOVING\x10\x01\x12\x1d\n" +
 	"\x19REASSIGNMENT_STATE_QUEUED\x10\x02\x12\x1b\n" +
 	"\x17REASSIGNMENT_STATE_DONE\x10\x03\x12 \n" +
-	"\x1cREASSIGNMENT_STATE_CANCELLED\x10\x042\x95\x0e\n" +
+	"\x1cREASSIGNMENT_STATE_CANCELLED\x10\x042\xed\x0e\n" +
 	"\fAdminService\x12Y\n" +
 	"\fCreateTopics\x12#.controllerd.v1.CreateTopicsRequest\x1a$.controllerd.v1.CreateTopicsResponse\x12Y\n" +
 	"\fDeleteTopics\x12#.controllerd.v1.DeleteTopicsRequest\x1a$.controllerd.v1.DeleteTopicsResponse\x12Y\n" +
@@ -4812,7 +5006,8 @@ const file_controllerd_v1_admin_proto_rawDesc = "" +
 	"ListTopics\x12!.controllerd.v1.ListTopicsRequest\x1a\".controllerd.v1.ListTopicsResponse\x12\\\n" +
 	"\rDescribeTopic\x12$.controllerd.v1.DescribeTopicRequest\x1a%.controllerd.v1.DescribeTopicResponse\x12_\n" +
 	"\x0eListTombstones\x12%.controllerd.v1.ListTombstonesRequest\x1a&.controllerd.v1.ListTombstonesResponse\x12V\n" +
-	"\vListBrokers\x12\".controllerd.v1.ListBrokersRequest\x1a#.controllerd.v1.ListBrokersResponse\x12k\n" +
+	"\vListBrokers\x12\".controllerd.v1.ListBrokersRequest\x1a#.controllerd.v1.ListBrokersResponse\x12V\n" +
+	"\vDrainBroker\x12\".controllerd.v1.DrainBrokerRequest\x1a#.controllerd.v1.DrainBrokerResponse\x12k\n" +
 	"\x12DescribeController\x12).controllerd.v1.DescribeControllerRequest\x1a*.controllerd.v1.DescribeControllerResponse\x12b\n" +
 	"\x0fListControllers\x12&.controllerd.v1.ListControllersRequest\x1a'.controllerd.v1.ListControllersResponse\x12P\n" +
 	"\tListTerms\x12 .controllerd.v1.ListTermsRequest\x1a!.controllerd.v1.ListTermsResponse\x12e\n" +
@@ -4832,7 +5027,7 @@ func file_controllerd_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_controllerd_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_controllerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
+var file_controllerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
 var file_controllerd_v1_admin_proto_goTypes = []any{
 	(ElectionType)(0),                           // 0: controllerd.v1.ElectionType
 	(ReassignmentState)(0),                      // 1: controllerd.v1.ReassignmentState
@@ -4882,34 +5077,37 @@ var file_controllerd_v1_admin_proto_goTypes = []any{
 	(*ListBrokersRequest)(nil),                  // 45: controllerd.v1.ListBrokersRequest
 	(*ListBrokersResponse)(nil),                 // 46: controllerd.v1.ListBrokersResponse
 	(*BrokerSummary)(nil),                       // 47: controllerd.v1.BrokerSummary
-	(*DescribeControllerRequest)(nil),           // 48: controllerd.v1.DescribeControllerRequest
-	(*DescribeControllerResponse)(nil),          // 49: controllerd.v1.DescribeControllerResponse
-	(*DaemonLease)(nil),                         // 50: controllerd.v1.DaemonLease
-	(*ListControllersRequest)(nil),              // 51: controllerd.v1.ListControllersRequest
-	(*ListControllersResponse)(nil),             // 52: controllerd.v1.ListControllersResponse
-	(*ControllerSummary)(nil),                   // 53: controllerd.v1.ControllerSummary
-	(*ListTermsRequest)(nil),                    // 54: controllerd.v1.ListTermsRequest
-	(*ListTermsResponse)(nil),                   // 55: controllerd.v1.ListTermsResponse
-	(*ResignControllerRequest)(nil),             // 56: controllerd.v1.ResignControllerRequest
-	(*ResignControllerResponse)(nil),            // 57: controllerd.v1.ResignControllerResponse
-	(*TransferControllerRequest)(nil),           // 58: controllerd.v1.TransferControllerRequest
-	(*TransferControllerResponse)(nil),          // 59: controllerd.v1.TransferControllerResponse
-	nil,                                         // 60: controllerd.v1.NewTopic.ConfigEntry
-	nil,                                         // 61: controllerd.v1.AlterTopicsRequest.SetEntry
-	nil,                                         // 62: controllerd.v1.AlterTopicResult.ConfigEntry
-	nil,                                         // 63: controllerd.v1.AlterSettingsRequest.SetEntry
-	nil,                                         // 64: controllerd.v1.DescribeTopicResponse.ConfigEntry
-	nil,                                         // 65: controllerd.v1.DescribeControllerResponse.CountersEntry
-	(*Freeze)(nil),                              // 66: controllerd.v1.Freeze
-	(*PartitionRecord)(nil),                     // 67: controllerd.v1.PartitionRecord
-	(BrokerState)(0),                            // 68: controllerd.v1.BrokerState
-	(*Endpoint)(nil),                            // 69: controllerd.v1.Endpoint
-	(*TopicReplicas)(nil),                       // 70: controllerd.v1.TopicReplicas
-	(*TermRecord)(nil),                          // 71: controllerd.v1.TermRecord
+	(*DrainBrokerRequest)(nil),                  // 48: controllerd.v1.DrainBrokerRequest
+	(*DrainBrokerResponse)(nil),                 // 49: controllerd.v1.DrainBrokerResponse
+	(*DescribeControllerRequest)(nil),           // 50: controllerd.v1.DescribeControllerRequest
+	(*DescribeControllerResponse)(nil),          // 51: controllerd.v1.DescribeControllerResponse
+	(*DaemonLease)(nil),                         // 52: controllerd.v1.DaemonLease
+	(*ListControllersRequest)(nil),              // 53: controllerd.v1.ListControllersRequest
+	(*ListControllersResponse)(nil),             // 54: controllerd.v1.ListControllersResponse
+	(*ControllerSummary)(nil),                   // 55: controllerd.v1.ControllerSummary
+	(*ListTermsRequest)(nil),                    // 56: controllerd.v1.ListTermsRequest
+	(*ListTermsResponse)(nil),                   // 57: controllerd.v1.ListTermsResponse
+	(*ResignControllerRequest)(nil),             // 58: controllerd.v1.ResignControllerRequest
+	(*ResignControllerResponse)(nil),            // 59: controllerd.v1.ResignControllerResponse
+	(*TransferControllerRequest)(nil),           // 60: controllerd.v1.TransferControllerRequest
+	(*TransferControllerResponse)(nil),          // 61: controllerd.v1.TransferControllerResponse
+	nil,                                         // 62: controllerd.v1.NewTopic.ConfigEntry
+	nil,                                         // 63: controllerd.v1.AlterTopicsRequest.SetEntry
+	nil,                                         // 64: controllerd.v1.AlterTopicResult.ConfigEntry
+	nil,                                         // 65: controllerd.v1.AlterSettingsRequest.SetEntry
+	nil,                                         // 66: controllerd.v1.DescribeTopicResponse.ConfigEntry
+	nil,                                         // 67: controllerd.v1.DescribeControllerResponse.CountersEntry
+	(*Freeze)(nil),                              // 68: controllerd.v1.Freeze
+	(*PartitionRecord)(nil),                     // 69: controllerd.v1.PartitionRecord
+	(BrokerState)(0),                            // 70: controllerd.v1.BrokerState
+	(*Endpoint)(nil),                            // 71: controllerd.v1.Endpoint
+	(*TopicReplicas)(nil),                       // 72: controllerd.v1.TopicReplicas
+	(*RemainingPartition)(nil),                  // 73: controllerd.v1.RemainingPartition
+	(*TermRecord)(nil),                          // 74: controllerd.v1.TermRecord
 }
 var file_controllerd_v1_admin_proto_depIdxs = []int32{
 	3,  // 0: controllerd.v1.CreateTopicsRequest.topics:type_name -> controllerd.v1.NewTopic
-	60, // 1: controllerd.v1.NewTopic.config:type_name -> controllerd.v1.NewTopic.ConfigEntry
+	62, // 1: controllerd.v1.NewTopic.config:type_name -> controllerd.v1.NewTopic.ConfigEntry
 	4,  // 2: controllerd.v1.NewTopic.assignments:type_name -> controllerd.v1.ReplicaAssignment
 	6,  // 3: controllerd.v1.CreateTopicsResponse.results:type_name -> controllerd.v1.CreateTopicResult
 	8,  // 4: controllerd.v1.DeleteTopicsRequest.topics:type_name -> controllerd.v1.TopicToDelete
@@ -4927,71 +5125,74 @@ var file_controllerd_v1_admin_proto_depIdxs = []int32{
 	1,  // 16: controllerd.v1.ReassignmentResult.state:type_name -> controllerd.v1.ReassignmentState
 	12, // 17: controllerd.v1.ListPartitionReassignmentsRequest.topics:type_name -> controllerd.v1.TopicPartitions
 	26, // 18: controllerd.v1.ListPartitionReassignmentsResponse.reassignments:type_name -> controllerd.v1.OngoingReassignment
-	66, // 19: controllerd.v1.ListPartitionReassignmentsResponse.freeze:type_name -> controllerd.v1.Freeze
+	68, // 19: controllerd.v1.ListPartitionReassignmentsResponse.freeze:type_name -> controllerd.v1.Freeze
 	1,  // 20: controllerd.v1.OngoingReassignment.state:type_name -> controllerd.v1.ReassignmentState
-	61, // 21: controllerd.v1.AlterTopicsRequest.set:type_name -> controllerd.v1.AlterTopicsRequest.SetEntry
+	63, // 21: controllerd.v1.AlterTopicsRequest.set:type_name -> controllerd.v1.AlterTopicsRequest.SetEntry
 	29, // 22: controllerd.v1.AlterTopicsResponse.results:type_name -> controllerd.v1.AlterTopicResult
-	62, // 23: controllerd.v1.AlterTopicResult.config:type_name -> controllerd.v1.AlterTopicResult.ConfigEntry
+	64, // 23: controllerd.v1.AlterTopicResult.config:type_name -> controllerd.v1.AlterTopicResult.ConfigEntry
 	32, // 24: controllerd.v1.DescribeSettingsResponse.settings:type_name -> controllerd.v1.SettingValue
-	66, // 25: controllerd.v1.DescribeSettingsResponse.freeze:type_name -> controllerd.v1.Freeze
-	63, // 26: controllerd.v1.AlterSettingsRequest.set:type_name -> controllerd.v1.AlterSettingsRequest.SetEntry
+	68, // 25: controllerd.v1.DescribeSettingsResponse.freeze:type_name -> controllerd.v1.Freeze
+	65, // 26: controllerd.v1.AlterSettingsRequest.set:type_name -> controllerd.v1.AlterSettingsRequest.SetEntry
 	37, // 27: controllerd.v1.ListTopicsResponse.topics:type_name -> controllerd.v1.TopicSummary
 	37, // 28: controllerd.v1.DescribeTopicResponse.topic:type_name -> controllerd.v1.TopicSummary
-	67, // 29: controllerd.v1.DescribeTopicResponse.partitions:type_name -> controllerd.v1.PartitionRecord
-	64, // 30: controllerd.v1.DescribeTopicResponse.config:type_name -> controllerd.v1.DescribeTopicResponse.ConfigEntry
+	69, // 29: controllerd.v1.DescribeTopicResponse.partitions:type_name -> controllerd.v1.PartitionRecord
+	66, // 30: controllerd.v1.DescribeTopicResponse.config:type_name -> controllerd.v1.DescribeTopicResponse.ConfigEntry
 	44, // 31: controllerd.v1.DescribeTopicResponse.offline:type_name -> controllerd.v1.OfflineReplicas
 	40, // 32: controllerd.v1.DescribeTopicResponse.unconfirmed:type_name -> controllerd.v1.UnconfirmedReplicas
 	43, // 33: controllerd.v1.ListTombstonesResponse.tombstones:type_name -> controllerd.v1.TombstoneSummary
 	47, // 34: controllerd.v1.ListBrokersResponse.brokers:type_name -> controllerd.v1.BrokerSummary
-	68, // 35: controllerd.v1.BrokerSummary.state:type_name -> controllerd.v1.BrokerState
-	69, // 36: controllerd.v1.BrokerSummary.endpoints:type_name -> controllerd.v1.Endpoint
-	70, // 37: controllerd.v1.BrokerSummary.strays:type_name -> controllerd.v1.TopicReplicas
-	65, // 38: controllerd.v1.DescribeControllerResponse.counters:type_name -> controllerd.v1.DescribeControllerResponse.CountersEntry
-	50, // 39: controllerd.v1.DescribeControllerResponse.lease:type_name -> controllerd.v1.DaemonLease
-	66, // 40: controllerd.v1.DescribeControllerResponse.freeze:type_name -> controllerd.v1.Freeze
-	53, // 41: controllerd.v1.ListControllersResponse.controllers:type_name -> controllerd.v1.ControllerSummary
-	71, // 42: controllerd.v1.ListTermsResponse.terms:type_name -> controllerd.v1.TermRecord
-	2,  // 43: controllerd.v1.AdminService.CreateTopics:input_type -> controllerd.v1.CreateTopicsRequest
-	7,  // 44: controllerd.v1.AdminService.DeleteTopics:input_type -> controllerd.v1.DeleteTopicsRequest
-	11, // 45: controllerd.v1.AdminService.ElectLeaders:input_type -> controllerd.v1.ElectLeadersRequest
-	15, // 46: controllerd.v1.AdminService.CreatePartitions:input_type -> controllerd.v1.CreatePartitionsRequest
-	19, // 47: controllerd.v1.AdminService.AlterPartitionReassignments:input_type -> controllerd.v1.AlterPartitionReassignmentsRequest
-	24, // 48: controllerd.v1.AdminService.ListPartitionReassignments:input_type -> controllerd.v1.ListPartitionReassignmentsRequest
-	27, // 49: controllerd.v1.AdminService.AlterTopics:input_type -> controllerd.v1.AlterTopicsRequest
-	30, // 50: controllerd.v1.AdminService.DescribeSettings:input_type -> controllerd.v1.DescribeSettingsRequest
-	33, // 51: controllerd.v1.AdminService.AlterSettings:input_type -> controllerd.v1.AlterSettingsRequest
-	35, // 52: controllerd.v1.AdminService.ListTopics:input_type -> controllerd.v1.ListTopicsRequest
-	38, // 53: controllerd.v1.AdminService.DescribeTopic:input_type -> controllerd.v1.DescribeTopicRequest
-	41, // 54: controllerd.v1.AdminService.ListTombstones:input_type -> controllerd.v1.ListTombstonesRequest
-	45, // 55: controllerd.v1.AdminService.ListBrokers:input_type -> controllerd.v1.ListBrokersRequest
-	48, // 56: controllerd.v1.AdminService.DescribeController:input_type -> controllerd.v1.DescribeControllerRequest
-	51, // 57: controllerd.v1.AdminService.ListControllers:input_type -> controllerd.v1.ListControllersRequest
-	54, // 58: controllerd.v1.AdminService.ListTerms:input_type -> controllerd.v1.ListTermsRequest
-	56, // 59: controllerd.v1.AdminService.ResignController:input_type -> controllerd.v1.ResignControllerRequest
-	58, // 60: controllerd.v1.AdminService.TransferController:input_type -> controllerd.v1.TransferControllerRequest
-	5,  // 61: controllerd.v1.AdminService.CreateTopics:output_type -> controllerd.v1.CreateTopicsResponse
-	9,  // 62: controllerd.v1.AdminService.DeleteTopics:output_type -> controllerd.v1.DeleteTopicsResponse
-	13, // 63: controllerd.v1.AdminService.ElectLeaders:output_type -> controllerd.v1.ElectLeadersResponse
-	17, // 64: controllerd.v1.AdminService.CreatePartitions:output_type -> controllerd.v1.CreatePartitionsResponse
-	22, // 65: controllerd.v1.AdminService.AlterPartitionReassignments:output_type -> controllerd.v1.AlterPartitionReassignmentsResponse
-	25, // 66: controllerd.v1.AdminService.ListPartitionReassignments:output_type -> controllerd.v1.ListPartitionReassignmentsResponse
-	28, // 67: controllerd.v1.AdminService.AlterTopics:output_type -> controllerd.v1.AlterTopicsResponse
-	31, // 68: controllerd.v1.AdminService.DescribeSettings:output_type -> controllerd.v1.DescribeSettingsResponse
-	34, // 69: controllerd.v1.AdminService.AlterSettings:output_type -> controllerd.v1.AlterSettingsResponse
-	36, // 70: controllerd.v1.AdminService.ListTopics:output_type -> controllerd.v1.ListTopicsResponse
-	39, // 71: controllerd.v1.AdminService.DescribeTopic:output_type -> controllerd.v1.DescribeTopicResponse
-	42, // 72: controllerd.v1.AdminService.ListTombstones:output_type -> controllerd.v1.ListTombstonesResponse
-	46, // 73: controllerd.v1.AdminService.ListBrokers:output_type -> controllerd.v1.ListBrokersResponse
-	49, // 74: controllerd.v1.AdminService.DescribeController:output_type -> controllerd.v1.DescribeControllerResponse
-	52, // 75: controllerd.v1.AdminService.ListControllers:output_type -> controllerd.v1.ListControllersResponse
-	55, // 76: controllerd.v1.AdminService.ListTerms:output_type -> controllerd.v1.ListTermsResponse
-	57, // 77: controllerd.v1.AdminService.ResignController:output_type -> controllerd.v1.ResignControllerResponse
-	59, // 78: controllerd.v1.AdminService.TransferController:output_type -> controllerd.v1.TransferControllerResponse
-	61, // [61:79] is the sub-list for method output_type
-	43, // [43:61] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	70, // 35: controllerd.v1.BrokerSummary.state:type_name -> controllerd.v1.BrokerState
+	71, // 36: controllerd.v1.BrokerSummary.endpoints:type_name -> controllerd.v1.Endpoint
+	72, // 37: controllerd.v1.BrokerSummary.strays:type_name -> controllerd.v1.TopicReplicas
+	73, // 38: controllerd.v1.DrainBrokerResponse.partitions:type_name -> controllerd.v1.RemainingPartition
+	67, // 39: controllerd.v1.DescribeControllerResponse.counters:type_name -> controllerd.v1.DescribeControllerResponse.CountersEntry
+	52, // 40: controllerd.v1.DescribeControllerResponse.lease:type_name -> controllerd.v1.DaemonLease
+	68, // 41: controllerd.v1.DescribeControllerResponse.freeze:type_name -> controllerd.v1.Freeze
+	55, // 42: controllerd.v1.ListControllersResponse.controllers:type_name -> controllerd.v1.ControllerSummary
+	74, // 43: controllerd.v1.ListTermsResponse.terms:type_name -> controllerd.v1.TermRecord
+	2,  // 44: controllerd.v1.AdminService.CreateTopics:input_type -> controllerd.v1.CreateTopicsRequest
+	7,  // 45: controllerd.v1.AdminService.DeleteTopics:input_type -> controllerd.v1.DeleteTopicsRequest
+	11, // 46: controllerd.v1.AdminService.ElectLeaders:input_type -> controllerd.v1.ElectLeadersRequest
+	15, // 47: controllerd.v1.AdminService.CreatePartitions:input_type -> controllerd.v1.CreatePartitionsRequest
+	19, // 48: controllerd.v1.AdminService.AlterPartitionReassignments:input_type -> controllerd.v1.AlterPartitionReassignmentsRequest
+	24, // 49: controllerd.v1.AdminService.ListPartitionReassignments:input_type -> controllerd.v1.ListPartitionReassignmentsRequest
+	27, // 50: controllerd.v1.AdminService.AlterTopics:input_type -> controllerd.v1.AlterTopicsRequest
+	30, // 51: controllerd.v1.AdminService.DescribeSettings:input_type -> controllerd.v1.DescribeSettingsRequest
+	33, // 52: controllerd.v1.AdminService.AlterSettings:input_type -> controllerd.v1.AlterSettingsRequest
+	35, // 53: controllerd.v1.AdminService.ListTopics:input_type -> controllerd.v1.ListTopicsRequest
+	38, // 54: controllerd.v1.AdminService.DescribeTopic:input_type -> controllerd.v1.DescribeTopicRequest
+	41, // 55: controllerd.v1.AdminService.ListTombstones:input_type -> controllerd.v1.ListTombstonesRequest
+	45, // 56: controllerd.v1.AdminService.ListBrokers:input_type -> controllerd.v1.ListBrokersRequest
+	48, // 57: controllerd.v1.AdminService.DrainBroker:input_type -> controllerd.v1.DrainBrokerRequest
+	50, // 58: controllerd.v1.AdminService.DescribeController:input_type -> controllerd.v1.DescribeControllerRequest
+	53, // 59: controllerd.v1.AdminService.ListControllers:input_type -> controllerd.v1.ListControllersRequest
+	56, // 60: controllerd.v1.AdminService.ListTerms:input_type -> controllerd.v1.ListTermsRequest
+	58, // 61: controllerd.v1.AdminService.ResignController:input_type -> controllerd.v1.ResignControllerRequest
+	60, // 62: controllerd.v1.AdminService.TransferController:input_type -> controllerd.v1.TransferControllerRequest
+	5,  // 63: controllerd.v1.AdminService.CreateTopics:output_type -> controllerd.v1.CreateTopicsResponse
+	9,  // 64: controllerd.v1.AdminService.DeleteTopics:output_type -> controllerd.v1.DeleteTopicsResponse
+	13, // 65: controllerd.v1.AdminService.ElectLeaders:output_type -> controllerd.v1.ElectLeadersResponse
+	17, // 66: controllerd.v1.AdminService.CreatePartitions:output_type -> controllerd.v1.CreatePartitionsResponse
+	22, // 67: controllerd.v1.AdminService.AlterPartitionReassignments:output_type -> controllerd.v1.AlterPartitionReassignmentsResponse
+	25, // 68: controllerd.v1.AdminService.ListPartitionReassignments:output_type -> controllerd.v1.ListPartitionReassignmentsResponse
+	28, // 69: controllerd.v1.AdminService.AlterTopics:output_type -> controllerd.v1.AlterTopicsResponse
+	31, // 70: controllerd.v1.AdminService.DescribeSettings:output_type -> controllerd.v1.DescribeSettingsResponse
+	34, // 71: controllerd.v1.AdminService.AlterSettings:output_type -> controllerd.v1.AlterSettingsResponse
+	36, // 72: controllerd.v1.AdminService.ListTopics:output_type -> controllerd.v1.ListTopicsResponse
+	39, // 73: controllerd.v1.AdminService.DescribeTopic:output_type -> controllerd.v1.DescribeTopicResponse
+	42, // 74: controllerd.v1.AdminService.ListTombstones:output_type -> controllerd.v1.ListTombstonesResponse
+	46, // 75: controllerd.v1.AdminService.ListBrokers:output_type -> controllerd.v1.ListBrokersResponse
+	49, // 76: controllerd.v1.AdminService.DrainBroker:output_type -> controllerd.v1.DrainBrokerResponse
+	51, // 77: controllerd.v1.AdminService.DescribeController:output_type -> controllerd.v1.DescribeControllerResponse
+	54, // 78: controllerd.v1.AdminService.ListControllers:output_type -> controllerd.v1.ListControllersResponse
+	57, // 79: controllerd.v1.AdminService.ListTerms:output_type -> controllerd.v1.ListTermsResponse
+	59, // 80: controllerd.v1.AdminService.ResignController:output_type -> controllerd.v1.ResignControllerResponse
+	61, // 81: controllerd.v1.AdminService.TransferController:output_type -> controllerd.v1.TransferControllerResponse
+	63, // [63:82] is the sub-list for method output_type
+	44, // [44:63] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_controllerd_v1_admin_proto_init() }
@@ -4999,6 +5200,7 @@ func file_controllerd_v1_admin_proto_init() {
 	if File_controllerd_v1_admin_proto != nil {
 		return
 	}
+	file_controllerd_v1_broker_proto_init()
 	file_controllerd_v1_command_proto_init()
 	file_controllerd_v1_record_proto_init()
 	file_controllerd_v1_admin_proto_msgTypes[17].OneofWrappers = []any{}
@@ -5010,7 +5212,7 @@ func file_controllerd_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_controllerd_v1_admin_proto_rawDesc), len(file_controllerd_v1_admin_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   64,
+			NumMessages:   66,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

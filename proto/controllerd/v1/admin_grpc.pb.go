@@ -34,6 +34,7 @@ const (
 	AdminService_DescribeTopic_FullMethodName               = "/controllerd.v1.AdminService/DescribeTopic"
 	AdminService_ListTombstones_FullMethodName              = "/controllerd.v1.AdminService/ListTombstones"
 	AdminService_ListBrokers_FullMethodName                 = "/controllerd.v1.AdminService/ListBrokers"
+	AdminService_DrainBroker_FullMethodName                 = "/controllerd.v1.AdminService/DrainBroker"
 	AdminService_DescribeController_FullMethodName          = "/controllerd.v1.AdminService/DescribeController"
 	AdminService_ListControllers_FullMethodName             = "/controllerd.v1.AdminService/ListControllers"
 	AdminService_ListTerms_FullMethodName                   = "/controllerd.v1.AdminService/ListTerms"
@@ -70,6 +71,9 @@ type AdminServiceClient interface {
 	// replicas.
 	ListTombstones(ctx context.Context, in *ListTombstonesRequest, opts ...grpc.CallOption) (*ListTombstonesResponse, error)
 	ListBrokers(ctx context.Context, in *ListBrokersRequest, opts ...grpc.CallOption) (*ListBrokersResponse, error)
+	// DrainBroker moves the leaderships of a live broker to others and keeps them
+	// away from it, or ends that.
+	DrainBroker(ctx context.Context, in *DrainBrokerRequest, opts ...grpc.CallOption) (*DrainBrokerResponse, error)
 	DescribeController(ctx context.Context, in *DescribeControllerRequest, opts ...grpc.CallOption) (*DescribeControllerResponse, error)
 	ListControllers(ctx context.Context, in *ListControllersRequest, opts ...grpc.CallOption) (*ListControllersResponse, error)
 	ListTerms(ctx context.Context, in *ListTermsRequest, opts ...grpc.CallOption) (*ListTermsResponse, error)
@@ -217,6 +221,16 @@ func (c *adminServiceClient) ListBrokers(ctx context.Context, in *ListBrokersReq
 	return out, nil
 }
 
+func (c *adminServiceClient) DrainBroker(ctx context.Context, in *DrainBrokerRequest, opts ...grpc.CallOption) (*DrainBrokerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DrainBrokerResponse)
+	err := c.cc.Invoke(ctx, AdminService_DrainBroker_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminServiceClient) DescribeController(ctx context.Context, in *DescribeControllerRequest, opts ...grpc.CallOption) (*DescribeControllerResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DescribeControllerResponse)
@@ -296,6 +310,9 @@ type AdminServiceServer interface {
 	// replicas.
 	ListTombstones(context.Context, *ListTombstonesRequest) (*ListTombstonesResponse, error)
 	ListBrokers(context.Context, *ListBrokersRequest) (*ListBrokersResponse, error)
+	// DrainBroker moves the leaderships of a live broker to others and keeps them
+	// away from it, or ends that.
+	DrainBroker(context.Context, *DrainBrokerRequest) (*DrainBrokerResponse, error)
 	DescribeController(context.Context, *DescribeControllerRequest) (*DescribeControllerResponse, error)
 	ListControllers(context.Context, *ListControllersRequest) (*ListControllersResponse, error)
 	ListTerms(context.Context, *ListTermsRequest) (*ListTermsResponse, error)
@@ -351,6 +368,9 @@ func (UnimplementedAdminServiceServer) ListTombstones(context.Context, *ListTomb
 }
 func (UnimplementedAdminServiceServer) ListBrokers(context.Context, *ListBrokersRequest) (*ListBrokersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListBrokers not implemented")
+}
+func (UnimplementedAdminServiceServer) DrainBroker(context.Context, *DrainBrokerRequest) (*DrainBrokerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DrainBroker not implemented")
 }
 func (UnimplementedAdminServiceServer) DescribeController(context.Context, *DescribeControllerRequest) (*DescribeControllerResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DescribeController not implemented")
@@ -622,6 +642,24 @@ func _AdminService_ListBrokers_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_DrainBroker_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DrainBrokerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).DrainBroker(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_DrainBroker_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).DrainBroker(ctx, req.(*DrainBrokerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_DescribeController_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DescribeControllerRequest)
 	if err := dec(in); err != nil {
@@ -770,6 +808,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListBrokers",
 			Handler:    _AdminService_ListBrokers_Handler,
+		},
+		{
+			MethodName: "DrainBroker",
+			Handler:    _AdminService_DrainBroker_Handler,
 		},
 		{
 			MethodName: "DescribeController",

@@ -377,6 +377,172 @@ func (x *RenewSessionResponse) GetControllerEpoch() int64 {
 	return 0
 }
 
+type ControlledShutdownRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ClusterUuid   string                 `protobuf:"bytes,1,opt,name=cluster_uuid,json=clusterUuid,proto3" json:"cluster_uuid,omitempty"`
+	BrokerId      int32                  `protobuf:"varint,2,opt,name=broker_id,json=brokerId,proto3" json:"broker_id,omitempty"`
+	BrokerEpoch   int64                  `protobuf:"varint,3,opt,name=broker_epoch,json=brokerEpoch,proto3" json:"broker_epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ControlledShutdownRequest) Reset() {
+	*x = ControlledShutdownRequest{}
+	mi := &file_controllerd_v1_broker_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ControlledShutdownRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ControlledShutdownRequest) ProtoMessage() {}
+
+func (x *ControlledShutdownRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_broker_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ControlledShutdownRequest.ProtoReflect.Descriptor instead.
+func (*ControlledShutdownRequest) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_broker_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ControlledShutdownRequest) GetClusterUuid() string {
+	if x != nil {
+		return x.ClusterUuid
+	}
+	return ""
+}
+
+func (x *ControlledShutdownRequest) GetBrokerId() int32 {
+	if x != nil {
+		return x.BrokerId
+	}
+	return 0
+}
+
+func (x *ControlledShutdownRequest) GetBrokerEpoch() int64 {
+	if x != nil {
+		return x.BrokerEpoch
+	}
+	return 0
+}
+
+type ControlledShutdownResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many partitions with more than one replica the broker still leads,
+	// because nobody else in the ISR can; and the first 1,000 of them.
+	Remaining     int64                 `protobuf:"varint,1,opt,name=remaining,proto3" json:"remaining,omitempty"`
+	Partitions    []*RemainingPartition `protobuf:"bytes,2,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ControlledShutdownResponse) Reset() {
+	*x = ControlledShutdownResponse{}
+	mi := &file_controllerd_v1_broker_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ControlledShutdownResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ControlledShutdownResponse) ProtoMessage() {}
+
+func (x *ControlledShutdownResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_broker_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ControlledShutdownResponse.ProtoReflect.Descriptor instead.
+func (*ControlledShutdownResponse) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_broker_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ControlledShutdownResponse) GetRemaining() int64 {
+	if x != nil {
+		return x.Remaining
+	}
+	return 0
+}
+
+func (x *ControlledShutdownResponse) GetPartitions() []*RemainingPartition {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+type RemainingPartition struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Partition     int32                  `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemainingPartition) Reset() {
+	*x = RemainingPartition{}
+	mi := &file_controllerd_v1_broker_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemainingPartition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemainingPartition) ProtoMessage() {}
+
+func (x *RemainingPartition) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_broker_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemainingPartition.ProtoReflect.Descriptor instead.
+func (*RemainingPartition) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_broker_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *RemainingPartition) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *RemainingPartition) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
 type UnregisterRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ClusterUuid   string                 `protobuf:"bytes,1,opt,name=cluster_uuid,json=clusterUuid,proto3" json:"cluster_uuid,omitempty"`
@@ -389,7 +555,7 @@ type UnregisterRequest struct {
 
 func (x *UnregisterRequest) Reset() {
 	*x = UnregisterRequest{}
-	mi := &file_controllerd_v1_broker_proto_msgTypes[4]
+	mi := &file_controllerd_v1_broker_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -401,7 +567,7 @@ func (x *UnregisterRequest) String() string {
 func (*UnregisterRequest) ProtoMessage() {}
 
 func (x *UnregisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_broker_proto_msgTypes[4]
+	mi := &file_controllerd_v1_broker_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -414,7 +580,7 @@ func (x *UnregisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnregisterRequest.ProtoReflect.Descriptor instead.
 func (*UnregisterRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_broker_proto_rawDescGZIP(), []int{4}
+	return file_controllerd_v1_broker_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *UnregisterRequest) GetClusterUuid() string {
@@ -453,7 +619,7 @@ type UnregisterResponse struct {
 
 func (x *UnregisterResponse) Reset() {
 	*x = UnregisterResponse{}
-	mi := &file_controllerd_v1_broker_proto_msgTypes[5]
+	mi := &file_controllerd_v1_broker_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -465,7 +631,7 @@ func (x *UnregisterResponse) String() string {
 func (*UnregisterResponse) ProtoMessage() {}
 
 func (x *UnregisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_broker_proto_msgTypes[5]
+	mi := &file_controllerd_v1_broker_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -478,7 +644,7 @@ func (x *UnregisterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnregisterResponse.ProtoReflect.Descriptor instead.
 func (*UnregisterResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_broker_proto_rawDescGZIP(), []int{5}
+	return file_controllerd_v1_broker_proto_rawDescGZIP(), []int{8}
 }
 
 type AlterPartitionRequest struct {
@@ -493,7 +659,7 @@ type AlterPartitionRequest struct {
 
 func (x *AlterPartitionRequest) Reset() {
 	*x = AlterPartitionRequest{}
-	mi := &file_controllerd_v1_broker_proto_msgTypes[6]
+	mi := &file_controllerd_v1_broker_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -505,7 +671,7 @@ func (x *AlterPartitionRequest) String() string {
 func (*AlterPartitionRequest) ProtoMessage() {}
 
 func (x *AlterPartitionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_broker_proto_msgTypes[6]
+	mi := &file_controllerd_v1_broker_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -518,7 +684,7 @@ func (x *AlterPartitionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterPartitionRequest.ProtoReflect.Descriptor instead.
 func (*AlterPartitionRequest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_broker_proto_rawDescGZIP(), []int{6}
+	return file_controllerd_v1_broker_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AlterPartitionRequest) GetClusterUuid() string {
@@ -559,7 +725,7 @@ type AlterPartitionTopic struct {
 
 func (x *AlterPartitionTopic) Reset() {
 	*x = AlterPartitionTopic{}
-	mi := &file_controllerd_v1_broker_proto_msgTypes[7]
+	mi := &file_controllerd_v1_broker_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -571,7 +737,7 @@ func (x *AlterPartitionTopic) String() string {
 func (*AlterPartitionTopic) ProtoMessage() {}
 
 func (x *AlterPartitionTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_broker_proto_msgTypes[7]
+	mi := &file_controllerd_v1_broker_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -584,7 +750,7 @@ func (x *AlterPartitionTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterPartitionTopic.ProtoReflect.Descriptor instead.
 func (*AlterPartitionTopic) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_broker_proto_rawDescGZIP(), []int{7}
+	return file_controllerd_v1_broker_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AlterPartitionTopic) GetTopicId() []byte {
@@ -614,7 +780,7 @@ type AlterPartitionEntry struct {
 
 func (x *AlterPartitionEntry) Reset() {
 	*x = AlterPartitionEntry{}
-	mi := &file_controllerd_v1_broker_proto_msgTypes[8]
+	mi := &file_controllerd_v1_broker_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -626,7 +792,7 @@ func (x *AlterPartitionEntry) String() string {
 func (*AlterPartitionEntry) ProtoMessage() {}
 
 func (x *AlterPartitionEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_broker_proto_msgTypes[8]
+	mi := &file_controllerd_v1_broker_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -639,7 +805,7 @@ func (x *AlterPartitionEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterPartitionEntry.ProtoReflect.Descriptor instead.
 func (*AlterPartitionEntry) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_broker_proto_rawDescGZIP(), []int{8}
+	return file_controllerd_v1_broker_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AlterPartitionEntry) GetPartition() int32 {
@@ -688,7 +854,7 @@ type IsrMember struct {
 
 func (x *IsrMember) Reset() {
 	*x = IsrMember{}
-	mi := &file_controllerd_v1_broker_proto_msgTypes[9]
+	mi := &file_controllerd_v1_broker_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -700,7 +866,7 @@ func (x *IsrMember) String() string {
 func (*IsrMember) ProtoMessage() {}
 
 func (x *IsrMember) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_broker_proto_msgTypes[9]
+	mi := &file_controllerd_v1_broker_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -713,7 +879,7 @@ func (x *IsrMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IsrMember.ProtoReflect.Descriptor instead.
 func (*IsrMember) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_broker_proto_rawDescGZIP(), []int{9}
+	return file_controllerd_v1_broker_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *IsrMember) GetBrokerId() int32 {
@@ -739,7 +905,7 @@ type AlterPartitionResponse struct {
 
 func (x *AlterPartitionResponse) Reset() {
 	*x = AlterPartitionResponse{}
-	mi := &file_controllerd_v1_broker_proto_msgTypes[10]
+	mi := &file_controllerd_v1_broker_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -751,7 +917,7 @@ func (x *AlterPartitionResponse) String() string {
 func (*AlterPartitionResponse) ProtoMessage() {}
 
 func (x *AlterPartitionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_broker_proto_msgTypes[10]
+	mi := &file_controllerd_v1_broker_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -764,7 +930,7 @@ func (x *AlterPartitionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterPartitionResponse.ProtoReflect.Descriptor instead.
 func (*AlterPartitionResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_broker_proto_rawDescGZIP(), []int{10}
+	return file_controllerd_v1_broker_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AlterPartitionResponse) GetTopics() []*AlterPartitionTopicResult {
@@ -784,7 +950,7 @@ type AlterPartitionTopicResult struct {
 
 func (x *AlterPartitionTopicResult) Reset() {
 	*x = AlterPartitionTopicResult{}
-	mi := &file_controllerd_v1_broker_proto_msgTypes[11]
+	mi := &file_controllerd_v1_broker_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -796,7 +962,7 @@ func (x *AlterPartitionTopicResult) String() string {
 func (*AlterPartitionTopicResult) ProtoMessage() {}
 
 func (x *AlterPartitionTopicResult) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_broker_proto_msgTypes[11]
+	mi := &file_controllerd_v1_broker_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -809,7 +975,7 @@ func (x *AlterPartitionTopicResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterPartitionTopicResult.ProtoReflect.Descriptor instead.
 func (*AlterPartitionTopicResult) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_broker_proto_rawDescGZIP(), []int{11}
+	return file_controllerd_v1_broker_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AlterPartitionTopicResult) GetTopicId() []byte {
@@ -840,7 +1006,7 @@ type AlterPartitionResult struct {
 
 func (x *AlterPartitionResult) Reset() {
 	*x = AlterPartitionResult{}
-	mi := &file_controllerd_v1_broker_proto_msgTypes[12]
+	mi := &file_controllerd_v1_broker_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -852,7 +1018,7 @@ func (x *AlterPartitionResult) String() string {
 func (*AlterPartitionResult) ProtoMessage() {}
 
 func (x *AlterPartitionResult) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_broker_proto_msgTypes[12]
+	mi := &file_controllerd_v1_broker_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -865,7 +1031,7 @@ func (x *AlterPartitionResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterPartitionResult.ProtoReflect.Descriptor instead.
 func (*AlterPartitionResult) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_broker_proto_rawDescGZIP(), []int{12}
+	return file_controllerd_v1_broker_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AlterPartitionResult) GetPartition() int32 {
@@ -931,7 +1097,19 @@ const file_controllerd_v1_broker_proto_rawDesc = "" +
 	"\x05nonce\x18\x05 \x01(\tR\x05nonce\x12)\n" +
 	"\x10controller_epoch\x18\x06 \x01(\x03R\x0fcontrollerEpoch\"A\n" +
 	"\x14RenewSessionResponse\x12)\n" +
-	"\x10controller_epoch\x18\x01 \x01(\x03R\x0fcontrollerEpoch\"\x8c\x01\n" +
+	"\x10controller_epoch\x18\x01 \x01(\x03R\x0fcontrollerEpoch\"~\n" +
+	"\x19ControlledShutdownRequest\x12!\n" +
+	"\fcluster_uuid\x18\x01 \x01(\tR\vclusterUuid\x12\x1b\n" +
+	"\tbroker_id\x18\x02 \x01(\x05R\bbrokerId\x12!\n" +
+	"\fbroker_epoch\x18\x03 \x01(\x03R\vbrokerEpoch\"~\n" +
+	"\x1aControlledShutdownResponse\x12\x1c\n" +
+	"\tremaining\x18\x01 \x01(\x03R\tremaining\x12B\n" +
+	"\n" +
+	"partitions\x18\x02 \x03(\v2\".controllerd.v1.RemainingPartitionR\n" +
+	"partitions\"H\n" +
+	"\x12RemainingPartition\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\x05R\tpartition\"\x8c\x01\n" +
 	"\x11UnregisterRequest\x12!\n" +
 	"\fcluster_uuid\x18\x01 \x01(\tR\vclusterUuid\x12\x1b\n" +
 	"\tbroker_id\x18\x02 \x01(\x05R\bbrokerId\x12!\n" +
@@ -968,10 +1146,11 @@ const file_controllerd_v1_broker_proto_rawDesc = "" +
 	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x125\n" +
-	"\x05state\x18\x04 \x01(\v2\x1f.controllerd.v1.PartitionRecordR\x05state2\xef\x02\n" +
+	"\x05state\x18\x04 \x01(\v2\x1f.controllerd.v1.PartitionRecordR\x05state2\xdc\x03\n" +
 	"\rBrokerService\x12M\n" +
 	"\bRegister\x12\x1f.controllerd.v1.RegisterRequest\x1a .controllerd.v1.RegisterResponse\x12Y\n" +
-	"\fRenewSession\x12#.controllerd.v1.RenewSessionRequest\x1a$.controllerd.v1.RenewSessionResponse\x12S\n" +
+	"\fRenewSession\x12#.controllerd.v1.RenewSessionRequest\x1a$.controllerd.v1.RenewSessionResponse\x12k\n" +
+	"\x12ControlledShutdown\x12).controllerd.v1.ControlledShutdownRequest\x1a*.controllerd.v1.ControlledShutdownResponse\x12S\n" +
 	"\n" +
 	"Unregister\x12!.controllerd.v1.UnregisterRequest\x1a\".controllerd.v1.UnregisterResponse\x12_\n" +
 	"\x0eAlterPartition\x12%.controllerd.v1.AlterPartitionRequest\x1a&.controllerd.v1.AlterPartitionResponseBGZEgithub.com/controllerd/controllerd/proto/controllerd/v1;controllerdv1b\x06proto3"
@@ -988,49 +1167,55 @@ func file_controllerd_v1_broker_proto_rawDescGZIP() []byte {
 	return file_controllerd_v1_broker_proto_rawDescData
 }
 
-var file_controllerd_v1_broker_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_controllerd_v1_broker_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_controllerd_v1_broker_proto_goTypes = []any{
-	(*RegisterRequest)(nil),           // 0: controllerd.v1.RegisterRequest
-	(*RegisterResponse)(nil),          // 1: controllerd.v1.RegisterResponse
-	(*RenewSessionRequest)(nil),       // 2: controllerd.v1.RenewSessionRequest
-	(*RenewSessionResponse)(nil),      // 3: controllerd.v1.RenewSessionResponse
-	(*UnregisterRequest)(nil),         // 4: controllerd.v1.UnregisterRequest
-	(*UnregisterResponse)(nil),        // 5: controllerd.v1.UnregisterResponse
-	(*AlterPartitionRequest)(nil),     // 6: controllerd.v1.AlterPartitionRequest
-	(*AlterPartitionTopic)(nil),       // 7: controllerd.v1.AlterPartitionTopic
-	(*AlterPartitionEntry)(nil),       // 8: controllerd.v1.AlterPartitionEntry
-	(*IsrMember)(nil),                 // 9: controllerd.v1.IsrMember
-	(*AlterPartitionResponse)(nil),    // 10: controllerd.v1.AlterPartitionResponse
-	(*AlterPartitionTopicResult)(nil), // 11: controllerd.v1.AlterPartitionTopicResult
-	(*AlterPartitionResult)(nil),      // 12: controllerd.v1.AlterPartitionResult
-	(*Endpoint)(nil),                  // 13: controllerd.v1.Endpoint
-	(MetadataScope)(0),                // 14: controllerd.v1.MetadataScope
-	(RecoveryState)(0),                // 15: controllerd.v1.RecoveryState
-	(*PartitionRecord)(nil),           // 16: controllerd.v1.PartitionRecord
+	(*RegisterRequest)(nil),            // 0: controllerd.v1.RegisterRequest
+	(*RegisterResponse)(nil),           // 1: controllerd.v1.RegisterResponse
+	(*RenewSessionRequest)(nil),        // 2: controllerd.v1.RenewSessionRequest
+	(*RenewSessionResponse)(nil),       // 3: controllerd.v1.RenewSessionResponse
+	(*ControlledShutdownRequest)(nil),  // 4: controllerd.v1.ControlledShutdownRequest
+	(*ControlledShutdownResponse)(nil), // 5: controllerd.v1.ControlledShutdownResponse
+	(*RemainingPartition)(nil),         // 6: controllerd.v1.RemainingPartition
+	(*UnregisterRequest)(nil),          // 7: controllerd.v1.UnregisterRequest
+	(*UnregisterResponse)(nil),         // 8: controllerd.v1.UnregisterResponse
+	(*AlterPartitionRequest)(nil),      // 9: controllerd.v1.AlterPartitionRequest
+	(*AlterPartitionTopic)(nil),        // 10: controllerd.v1.AlterPartitionTopic
+	(*AlterPartitionEntry)(nil),        // 11: controllerd.v1.AlterPartitionEntry
+	(*IsrMember)(nil),                  // 12: controllerd.v1.IsrMember
+	(*AlterPartitionResponse)(nil),     // 13: controllerd.v1.AlterPartitionResponse
+	(*AlterPartitionTopicResult)(nil),  // 14: controllerd.v1.AlterPartitionTopicResult
+	(*AlterPartitionResult)(nil),       // 15: controllerd.v1.AlterPartitionResult
+	(*Endpoint)(nil),                   // 16: controllerd.v1.Endpoint
+	(MetadataScope)(0),                 // 17: controllerd.v1.MetadataScope
+	(RecoveryState)(0),                 // 18: controllerd.v1.RecoveryState
+	(*PartitionRecord)(nil),            // 19: controllerd.v1.PartitionRecord
 }
 var file_controllerd_v1_broker_proto_depIdxs = []int32{
-	13, // 0: controllerd.v1.RegisterRequest.endpoints:type_name -> controllerd.v1.Endpoint
-	14, // 1: controllerd.v1.RegisterRequest.metadata_scope:type_name -> controllerd.v1.MetadataScope
-	7,  // 2: controllerd.v1.AlterPartitionRequest.topics:type_name -> controllerd.v1.AlterPartitionTopic
-	8,  // 3: controllerd.v1.AlterPartitionTopic.partitions:type_name -> controllerd.v1.AlterPartitionEntry
-	9,  // 4: controllerd.v1.AlterPartitionEntry.new_isr:type_name -> controllerd.v1.IsrMember
-	15, // 5: controllerd.v1.AlterPartitionEntry.recovery:type_name -> controllerd.v1.RecoveryState
-	11, // 6: controllerd.v1.AlterPartitionResponse.topics:type_name -> controllerd.v1.AlterPartitionTopicResult
-	12, // 7: controllerd.v1.AlterPartitionTopicResult.partitions:type_name -> controllerd.v1.AlterPartitionResult
-	16, // 8: controllerd.v1.AlterPartitionResult.state:type_name -> controllerd.v1.PartitionRecord
-	0,  // 9: controllerd.v1.BrokerService.Register:input_type -> controllerd.v1.RegisterRequest
-	2,  // 10: controllerd.v1.BrokerService.RenewSession:input_type -> controllerd.v1.RenewSessionRequest
-	4,  // 11: controllerd.v1.BrokerService.Unregister:input_type -> controllerd.v1.UnregisterRequest
-	6,  // 12: controllerd.v1.BrokerService.AlterPartition:input_type -> controllerd.v1.AlterPartitionRequest
-	1,  // 13: controllerd.v1.BrokerService.Register:output_type -> controllerd.v1.RegisterResponse
-	3,  // 14: controllerd.v1.BrokerService.RenewSession:output_type -> controllerd.v1.RenewSessionResponse
-	5,  // 15: controllerd.v1.BrokerService.Unregister:output_type -> controllerd.v1.UnregisterResponse
-	10, // 16: controllerd.v1.BrokerService.AlterPartition:output_type -> controllerd.v1.AlterPartitionResponse
-	13, // [13:17] is the sub-list for method output_type
-	9,  // [9:13] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	16, // 0: controllerd.v1.RegisterRequest.endpoints:type_name -> controllerd.v1.Endpoint
+	17, // 1: controllerd.v1.RegisterRequest.metadata_scope:type_name -> controllerd.v1.MetadataScope
+	6,  // 2: controllerd.v1.ControlledShutdownResponse.partitions:type_name -> controllerd.v1.RemainingPartition
+	10, // 3: controllerd.v1.AlterPartitionRequest.topics:type_name -> controllerd.v1.AlterPartitionTopic
+	11, // 4: controllerd.v1.AlterPartitionTopic.partitions:type_name -> controllerd.v1.AlterPartitionEntry
+	12, // 5: controllerd.v1.AlterPartitionEntry.new_isr:type_name -> controllerd.v1.IsrMember
+	18, // 6: controllerd.v1.AlterPartitionEntry.recovery:type_name -> controllerd.v1.RecoveryState
+	14, // 7: controllerd.v1.AlterPartitionResponse.topics:type_name -> controllerd.v1.AlterPartitionTopicResult
+	15, // 8: controllerd.v1.AlterPartitionTopicResult.partitions:type_name -> controllerd.v1.AlterPartitionResult
+	19, // 9: controllerd.v1.AlterPartitionResult.state:type_name -> controllerd.v1.PartitionRecord
+	0,  // 10: controllerd.v1.BrokerService.Register:input_type -> controllerd.v1.RegisterRequest
+	2,  // 11: controllerd.v1.BrokerService.RenewSession:input_type -> controllerd.v1.RenewSessionRequest
+	4,  // 12: controllerd.v1.BrokerService.ControlledShutdown:input_type -> controllerd.v1.ControlledShutdownRequest
+	7,  // 13: controllerd.v1.BrokerService.Unregister:input_type -> controllerd.v1.UnregisterRequest
+	9,  // 14: controllerd.v1.BrokerService.AlterPartition:input_type -> controllerd.v1.AlterPartitionRequest
+	1,  // 15: controllerd.v1.BrokerService.Register:output_type -> controllerd.v1.RegisterResponse
+	3,  // 16: controllerd.v1.BrokerService.RenewSession:output_type -> controllerd.v1.RenewSessionResponse
+	5,  // 17: controllerd.v1.BrokerService.ControlledShutdown:output_type -> controllerd.v1.ControlledShutdownResponse
+	8,  // 18: controllerd.v1.BrokerService.Unregister:output_type -> controllerd.v1.UnregisterResponse
+	13, // 19: controllerd.v1.BrokerService.AlterPartition:output_type -> controllerd.v1.AlterPartitionResponse
+	15, // [15:20] is the sub-list for method output_type
+	10, // [10:15] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_controllerd_v1_broker_proto_init() }
@@ -1045,7 +1230,7 @@ func file_controllerd_v1_broker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_controllerd_v1_broker_proto_rawDesc), len(file_controllerd_v1_broker_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

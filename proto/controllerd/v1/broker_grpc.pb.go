@@ -21,10 +21,11 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	BrokerService_Register_FullMethodName       = "/controllerd.v1.BrokerService/Register"
-	BrokerService_RenewSession_FullMethodName   = "/controllerd.v1.BrokerService/RenewSession"
-	BrokerService_Unregister_FullMethodName     = "/controllerd.v1.BrokerService/Unregister"
-	BrokerService_AlterPartition_FullMethodName = "/controllerd.v1.BrokerService/AlterPartition"
+	BrokerService_Register_FullMethodName           = "/controllerd.v1.BrokerService/Register"
+	BrokerService_RenewSession_FullMethodName       = "/controllerd.v1.BrokerService/RenewSession"
+	BrokerService_ControlledShutdown_FullMethodName = "/controllerd.v1.BrokerService/ControlledShutdown"
+	BrokerService_Unregister_FullMethodName         = "/controllerd.v1.BrokerService/Unregister"
+	BrokerService_AlterPartition_FullMethodName     = "/controllerd.v1.BrokerService/AlterPartition"
 )
 
 // BrokerServiceClient is the client API for BrokerService service.
@@ -38,6 +39,9 @@ type BrokerServiceClient interface {
 	Register(ctx context.Context, in *RegisterRequest, opts ...grpc.CallOption) (*RegisterResponse, error)
 	// RenewSession keeps the broker live.
 	RenewSession(ctx context.Context, in *RenewSessionRequest, opts ...grpc.CallOption) (*RenewSessionResponse, error)
+	// ControlledShutdown moves the leaderships of a broker that is about to stop to
+	// others, and takes it out of ISRs where others remain. It may be repeated.
+	ControlledShutdown(ctx context.Context, in *ControlledShutdownRequest, opts ...grpc.CallOption) (*ControlledShutdownResponse, error)
 	// Unregister ends the session in order.
 	Unregister(ctx context.Context, in *UnregisterRequest, opts ...grpc.CallOption) (*UnregisterResponse, error)
 	// AlterPartition is how a leader changes its ISR.
@@ -66,6 +70,16 @@ func (c *brokerServiceClient) RenewSession(ctx context.Context, in *RenewSession
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RenewSessionResponse)
 	err := c.cc.Invoke(ctx, BrokerService_RenewSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *brokerServiceClient) ControlledShutdown(ctx context.Context, in *ControlledShutdownRequest, opts ...grpc.CallOption) (*ControlledShutdownResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ControlledShutdownResponse)
+	err := c.cc.Invoke(ctx, BrokerService_ControlledShutdown_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -103,6 +117,9 @@ type BrokerServiceServer interface {
 	Register(context.Context, *RegisterRequest) (*RegisterResponse, error)
 	// RenewSession keeps the broker live.
 	RenewSession(context.Context, *RenewSessionRequest) (*RenewSessionResponse, error)
+	// ControlledShutdown moves the leaderships of a broker that is about to stop to
+	// others, and takes it out of ISRs where others remain. It may be repeated.
+	ControlledShutdown(context.Context, *ControlledShutdownRequest) (*ControlledShutdownResponse, error)
 	// Unregister ends the session in order.
 	Unregister(context.Context, *UnregisterRequest) (*UnregisterResponse, error)
 	// AlterPartition is how a leader changes its ISR.
@@ -122,6 +139,9 @@ func (UnimplementedBrokerServiceServer) Register(context.Context, *RegisterReque
 }
 func (UnimplementedBrokerServiceServer) RenewSession(context.Context, *RenewSessionRequest) (*RenewSessionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RenewSession not implemented")
+}
+func (UnimplementedBrokerServiceServer) ControlledShutdown(context.Context, *ControlledShutdownRequest) (*ControlledShutdownResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ControlledShutdown not implemented")
 }
 func (UnimplementedBrokerServiceServer) Unregister(context.Context, *UnregisterRequest) (*UnregisterResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Unregister not implemented")
@@ -186,6 +206,24 @@ func _BrokerService_RenewSession_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _BrokerService_ControlledShutdown_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ControlledShutdownRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(BrokerServiceServer).ControlledShutdown(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: BrokerService_ControlledShutdown_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(BrokerServiceServer).ControlledShutdown(ctx, req.(*ControlledShutdownRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _BrokerService_Unregister_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(UnregisterRequest)
 	if err := dec(in); err != nil {
@@ -236,6 +274,10 @@ var BrokerService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RenewSession",
 			Handler:    _BrokerService_RenewSession_Handler,
+		},
+		{
+			MethodName: "ControlledShutdown",
+			Handler:    _BrokerService_ControlledShutdown_Handler,
 		},
 		{
 			MethodName: "Unregister",

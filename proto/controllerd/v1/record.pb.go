@@ -787,8 +787,12 @@ type BrokerRecord struct {
 	// Counts the changes of the addresses by the process. A registration with
 	// that number or a lower one leaves them as they are.
 	AddressVersion int64 `protobuf:"varint,12,opt,name=address_version,json=addressVersion,proto3" json:"address_version,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Why it is draining, if somebody has said; since when, Unix milliseconds, for
+	// people only.
+	DrainReason   string `protobuf:"bytes,13,opt,name=drain_reason,json=drainReason,proto3" json:"drain_reason,omitempty"`
+	DrainMs       int64  `protobuf:"varint,14,opt,name=drain_ms,json=drainMs,proto3" json:"drain_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BrokerRecord) Reset() {
@@ -901,6 +905,20 @@ func (x *BrokerRecord) GetUnreachable() bool {
 func (x *BrokerRecord) GetAddressVersion() int64 {
 	if x != nil {
 		return x.AddressVersion
+	}
+	return 0
+}
+
+func (x *BrokerRecord) GetDrainReason() string {
+	if x != nil {
+		return x.DrainReason
+	}
+	return ""
+}
+
+func (x *BrokerRecord) GetDrainMs() int64 {
+	if x != nil {
+		return x.DrainMs
 	}
 	return 0
 }
@@ -1738,7 +1756,7 @@ const file_controllerd_v1_record_proto_rawDesc = "" +
 	"\tsuccessor\x18\t \x01(\tR\tsuccessor\"@\n" +
 	"\bEndpoint\x12\x1a\n" +
 	"\blistener\x18\x01 \x01(\tR\blistener\x12\x18\n" +
-	"\aaddress\x18\x02 \x01(\tR\aaddress\"\xd6\x03\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\"\x94\x04\n" +
 	"\fBrokerRecord\x12\x1b\n" +
 	"\tnode_uuid\x18\x01 \x01(\tR\bnodeUuid\x12\x14\n" +
 	"\x05nonce\x18\x02 \x01(\tR\x05nonce\x12\x14\n" +
@@ -1753,7 +1771,9 @@ const file_controllerd_v1_record_proto_rawDesc = "" +
 	"\rregistered_ms\x18\n" +
 	" \x01(\x03R\fregisteredMs\x12 \n" +
 	"\vunreachable\x18\v \x01(\bR\vunreachable\x12'\n" +
-	"\x0faddress_version\x18\f \x01(\x03R\x0eaddressVersion\"\x90\x01\n" +
+	"\x0faddress_version\x18\f \x01(\x03R\x0eaddressVersion\x12!\n" +
+	"\fdrain_reason\x18\r \x01(\tR\vdrainReason\x12\x19\n" +
+	"\bdrain_ms\x18\x0e \x01(\x03R\adrainMs\"\x90\x01\n" +
 	"\n" +
 	"NodeRecord\x12\x1b\n" +
 	"\tnode_uuid\x18\x01 \x01(\tR\bnodeUuid\x12&\n" +
