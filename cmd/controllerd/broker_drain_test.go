@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/controllerd/controllerd/rpc"
 )
 
 func TestBrokerDrain(t *testing.T) {
@@ -25,6 +27,7 @@ func TestBrokerDrain(t *testing.T) {
 	}
 	w.cli("broker", "drain", "1", "--cancel").want(t, exitOK)
 	wantLines(t, w.cli("broker", "drain", "0", "--cancel").want(t, exitOK).lines(), "broker 0 drains no more, it leads 1 partitions")
+	w.await(w.daemons[0], "broker 0 is in sync again", func(v rpc.View) bool { return v.Image.HealthOfAll().UnderReplicated == 0 })
 	w.cli("elect", "preferred", "orders", "--wait").want(t, exitOK)
 	for bad, code := range map[string]int{
 		"": exitUsage, "x": exitUsage, "-1": exitUsage, "0 1": exitUsage, "0 --wait --cancel": exitUsage, "0 --wait --dry-run": exitUsage, "99": exitFailed,

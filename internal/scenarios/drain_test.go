@@ -133,7 +133,9 @@ func TestActiveDiesInsideDrain(t *testing.T) {
 		took = w.kill(took, func() { w.drain(id, false) })
 		w.await("the broker leads nothing", limit, func() bool {
 			return w.inTruth("orders", func(im *cluster.Image, t *cluster.Topic) bool {
-				return every(im, t, func(p *cluster.Partition) bool { return p.Leader != id && p.Leader != cluster.NoLeader && !slices.Contains(p.ISR, id) })
+				return every(im, t, func(p *cluster.Partition) bool {
+					return p.Leader != id && p.Leader != cluster.NoLeader && !slices.Contains(p.ISR, id)
+				})
 			})
 		})
 		w.drain(id, true)
