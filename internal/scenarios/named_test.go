@@ -35,6 +35,7 @@ var named = map[string]func(*testing.T, *world){
 	"testPreemptionOnControllerShutdown":                    preempted(createPayments, deleteOrders),
 	"testPreemptionWithCallbacks":                           preempted(createPayments, electOrders, reassignOrders),
 	"testTopicIdsAreAdded":                                  topicIDsAreAdded,
+	"testTopicIdMigrationAndHandling":                       topicIDHandling,
 	"testTopicIdPersistsThroughControllerReelection":        topicIDPersists(true),
 	"testTopicIdPersistsThroughControllerRestart":           topicIDPersists(false),
 	"testLeaderElectionAndEpoch":                            leaderElectionAndEpoch,
@@ -399,6 +400,30 @@ func topicIDsAreAdded(t *testing.T, w *world) {
 	w.converged(soon)
 }
 
+// The id survives more partitions, and goes with the topic.
+func topicIDHandling(t *testing.T, w *world) {
+	w.daemon("a")
+	w.active(1, soon)
+	b := w.startBrokers(1)[0]
+	id := w.create("orders", 1, 1)
+	resp, err := w.someAdmin(0).CreatePartitions(w.call(), &pb.CreatePartitionsRequest{Topics: []*pb.NewPartitions{{Topic: "orders", Count: 2}}})
+	if err != nil || resp.GetResults()[0].GetError() != "" {
+		t.Fatalf("more partitions: %v, %v", resp, err)
+	}
+	w.await("both partitions are there under the id", soon, func() bool {
+		return w.inTruth("orders", func(_ *cluster.Image, t *cluster.Topic) bool { return t.ID == id && t.Made() == 2 })
+	})
+	w.converged(soon)
+	if _, ok := b.Partition(cluster.PartitionID{Topic: id, Index: 1}); !ok {
+		t.Error("the broker does not know the new partition by the id")
+	}
+	w.erase("orders", id)
+	w.await("the broker has forgotten the id", soon, func() bool {
+		_, known := b.Metadata(cluster.PartitionID{Topic: id})
+		return !known && len(b.Partitions()) == 0
+	})
+}
+
 // The id stays when another daemon is active, or the same one again.
 func topicIDPersists(another bool) func(*testing.T, *world) {
 	return func(t *testing.T, w *world) {
@@ -476,11 +501,10 @@ var notPlayed = map[string]string{
 	"testControllerRejectControlledShutdownRequestWithStaleBrokerEpoch": "there is no request for a controlled shutdown yet",
 
 	"testTopicIdsAreNotAdded":                                                "no older protocol: every topic has an id",
-	"testTopicIdMigrationAndHandling":                                        "no topics without an id",
+	"testNoTopicIdPersistsThroughControllerReelection":                       "no topics without an id",
 	"testTopicIdMigrationAndHandlingWithOlderVersion":                        "no topics without an id",
 	"testTopicIdCreatedOnUpgrade":                                            "no topics without an id",
 	"testTopicIdCreatedOnUpgradeMultiBrokerScenario":                         "no topics without an id",
-	"testTopicIdUpgradeAfterDowngrade":                                       "no older protocol",
 	"shouldTriggerReassignmentOnControllerStartup":                           "no key with requests: a reassignment is in the records of its partitions",
 	"shouldDeleteReassignmentZnodeAfterApiReassignmentForPartitionCompletes": "no key with requests",
 }
@@ -490,11 +514,11 @@ const (
 	vectors = "../../statemachine/testdata/vectors.json"
 )
 
-// kafkas are the names of Kafka's integration tests of the controller:
-// ControllerIntegrationTest, LeaderElectionTest, UncleanLeaderElectionTest,
-// LogDirFailureTest, and those of ReassignPartitionsClusterTest and
-// ReassignPartitionsIntegrationTest about reassignments that are cancelled,
-// superseded and stacked.
+// kafkas are names of Kafka's integration tests: of ControllerIntegrationTest those
+// that are not about AlterPartition, of which there are vectors, LeaderElectionTest,
+// UncleanLeaderElectionTest, of LogDirFailureTest those about the controller, and of
+// ReassignPartitionsClusterTest and ReassignPartitionsIntegrationTest those about
+// reassignments that are cancelled, superseded and stacked.
 var kafkas = strings.Fields(`
 testEmptyCluster
 testControllerEpochPersistsWhenAllBrokersDown
@@ -536,7 +560,7 @@ testTopicIdPersistsThroughControllerReelection
 testTopicIdPersistsThroughControllerRestart
 testTopicIdCreatedOnUpgrade
 testTopicIdCreatedOnUpgradeMultiBrokerScenario
-testTopicIdUpgradeAfterDowngrade
+testNoTopicIdPersistsThroughControllerReelection
 testTopicIdUpgradeAfterReassigningPartitions
 testLeaderElectionAndEpoch
 testUncleanLeaderElectionEnabled
