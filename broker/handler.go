@@ -69,4 +69,13 @@ type MetadataUpdate struct {
 	Partitions []PartitionState
 	// Removed are topics that were deleted.
 	Removed []RemovedTopic
+	// Settings are those of the whole cluster by name, with Live; see
+	// `controllerd settings`. What is not set has its default.
+	Settings map[string]string
+	// Configs are what topics have set of their own, where it has changed; it wins
+	// over Settings.
+	Configs []TopicConfig
 }
+
+// TopicConfig is what a topic has set of its own.
+type TopicConfig = fencing.TopicConfig

@@ -186,6 +186,8 @@ type metadata struct {
 	live    []LiveBroker
 	states  []PartitionState
 	removed []RemovedTopic
+	set     map[string]string
+	configs []TopicConfig
 	at      map[cluster.PartitionID]int // in states
 }
 
@@ -193,10 +195,13 @@ type metadata struct {
 // worker has to start.
 func (m *metadata) admit(v *fencing.Verdict) (start bool) {
 	if v.Live != nil {
-		m.live, m.changed = v.Live, true
+		m.live, m.set, m.changed = v.Live, v.Settings, true
 	}
 	if len(v.Removed) > 0 {
 		m.removed, m.changed = append(m.removed, v.Removed...), true
+	}
+	if len(v.Configs) > 0 {
+		m.configs, m.changed = append(m.configs, v.Configs...), true
 	}
 	m.states = slices.Grow(m.states, len(v.Decisions))
 	for i := range v.Decisions {
@@ -228,7 +233,7 @@ func (m *metadata) take() (MetadataUpdate, bool) {
 		m.running = false
 		return MetadataUpdate{}, false
 	}
-	u := MetadataUpdate{Live: m.live, Partitions: m.states, Removed: m.removed}
-	m.changed, m.states, m.removed, m.at = false, nil, nil, nil
+	u := MetadataUpdate{Live: m.live, Partitions: m.states, Removed: m.removed, Settings: m.set, Configs: m.configs}
+	m.changed, m.states, m.removed, m.configs, m.at = false, nil, nil, nil, nil
 	return u, true
 }

@@ -224,6 +224,22 @@ func (b *Broker) Metadata(p cluster.PartitionID) (PartitionState, bool) {
 	return b.gate.Metadata(p)
 }
 
+// Settings are those of the whole cluster that somebody has set, by name; nil
+// before the broker has been told. The map must not be changed.
+func (b *Broker) Settings() map[string]string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.gate.Settings()
+}
+
+// TopicConfig is what a topic has set of its own, which wins over Settings; nil if
+// that is nothing, or not known. The map must not be changed.
+func (b *Broker) TopicConfig(id cluster.TopicID) map[string]string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.gate.TopicConfig(id)
+}
+
 // Live are the live brokers by id. The slice must not be changed.
 func (b *Broker) Live() []LiveBroker {
 	b.mu.Lock()

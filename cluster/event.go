@@ -19,10 +19,16 @@ type BrokerRestarted struct{ Old, New *Broker }
 type BrokerChanged struct{ Old, New *Broker }
 
 // TopicAdded is a topic that became visible.
-type TopicAdded struct{ Topic *Topic }
+type TopicAdded struct {
+	Topic *Topic
+	Rev   store.Rev // of the change; that of the list if a list showed it
+}
 
 // TopicChanged is a visible topic whose record changed.
-type TopicChanged struct{ Old, New *Topic }
+type TopicChanged struct {
+	Old, New *Topic
+	Rev      store.Rev // of the change; that of the list if a list showed it
+}
 
 // TopicGone is a topic whose record is missing or unreadable now. It is not
 // evidence of a deletion.

@@ -172,7 +172,7 @@ func (im *Image) showTopic(t *Topic, events []Event) []Event {
 	blocks := im.topicBlocks(t.ID)
 	blocks.topic = t
 	im.suspect(t.ID, blocks)
-	return append(events, TopicAdded{t})
+	return append(events, TopicAdded{t, im.applying})
 }
 
 // hideTopic takes out a topic whose partitions were taken out before.
@@ -201,13 +201,13 @@ func (im *Image) changeTopic(old, topic *Topic, events []Event) []Event {
 		t.topic = topic
 		im.suspect(topic.ID, t)
 		im.walks = append(im.walks, walk{topic: topic, next: old.Made()})
-		return append(events, TopicChanged{old, topic})
+		return append(events, TopicChanged{old, topic, im.applying})
 	}
 	before := make([]*Partition, old.Made())
 	im.Partitions(old, func(id PartitionID, p *Partition) { before[id.Index] = p })
 	t.topic = topic
 	im.suspect(topic.ID, t)
-	events = append(events, TopicChanged{old, topic})
+	events = append(events, TopicChanged{old, topic, im.applying})
 	for i := range max(old.Made(), topic.Made()) {
 		id := PartitionID{topic.ID, i}
 		var was *Partition

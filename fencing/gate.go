@@ -24,6 +24,8 @@ type Gate struct {
 	topics   map[string]binding // by name: what is hosted under it
 	hosted   map[cluster.PartitionID]*held
 	live     []LiveBroker
+	settings map[string]string // of the whole cluster
+	configs  map[cluster.TopicID]*configured
 	metadata map[cluster.PartitionID]*heard
 	resume   *pb.ResumePoint // nil: everything has to be said again
 	digests  struct{ hosted, metadata cluster.Digest }
@@ -69,6 +71,7 @@ func NewGate(id cluster.BrokerID, clusterUUID string) *Gate {
 		broker:   id,
 		uuid:     clusterUUID,
 		topics:   map[string]binding{},
+		configs:  map[cluster.TopicID]*configured{},
 		hosted:   map[cluster.PartitionID]*held{},
 		strays:   map[cluster.PartitionID]struct{}{},
 		metadata: map[cluster.PartitionID]*heard{},
@@ -101,9 +104,10 @@ func (g *Gate) Admit(cmd *pb.Command) Verdict {
 	case *pb.Command_UpdateMetadata:
 		v.Decisions = decideEach(body.UpdateMetadata.GetTopics(), stateOf, func(s *PartitionState) Action { return g.admitMetadata(s, made) })
 		v.Removed = g.remove(body.UpdateMetadata.GetRemovedTopics())
+		v.Configs = g.configure(body.UpdateMetadata.GetTopicConfigs(), made)
 		if live := body.UpdateMetadata.GetLiveBrokers(); live != nil {
-			g.live = liveOf(live)
-			v.Live = g.live
+			g.live, g.settings = liveOf(live), body.UpdateMetadata.GetSettings()
+			v.Live, v.Settings = g.live, g.settings
 		}
 	}
 	v.Assigned = g.assigned
@@ -272,6 +276,7 @@ func (g *Gate) remove(topics []*pb.RemovedTopic) []RemovedTopic {
 			continue
 		}
 		g.removed[id] = true
+		delete(g.configs, id)
 		for i := range min(t.GetPartitions(), cluster.MaxPartitions) {
 			g.forgetMetadata(cluster.PartitionID{Topic: id, Index: i})
 		}

@@ -66,6 +66,7 @@ func (g *Gate) forgetUnnamed(fs *pb.FullSync) []RemovedTopic {
 	if !fs.GetEverything() || fs.GetSinceRevision() <= 0 {
 		return nil
 	}
+	g.forgetConfigs(store.Rev(fs.GetSinceRevision()))
 	gone := map[cluster.TopicID]RemovedTopic{}
 	for id, h := range g.metadata {
 		if h.named >= store.Rev(fs.GetSinceRevision()) {

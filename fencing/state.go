@@ -104,6 +104,13 @@ type RemovedTopic struct {
 	Partitions int32 // how many it had
 }
 
+// TopicConfig is what a topic has set of its own.
+type TopicConfig struct {
+	ID     cluster.TopicID
+	Name   string
+	Config map[string]string
+}
+
 // LiveBroker is a broker as metadata names it.
 type LiveBroker struct {
 	ID        cluster.BrokerID

@@ -13,6 +13,10 @@ type Verdict struct {
 	Decisions []Decision
 	// All live brokers by id, if the command names them; otherwise nil.
 	Live []LiveBroker
+	// Settings of the whole cluster, with Live.
+	Settings map[string]string
+	// Configs are what topics have set of their own, where the command changes it.
+	Configs []TopicConfig
 	// Topics that the command says were deleted, those known to be left out.
 	Removed []RemovedTopic
 	// Strays are replicas to be stopped, not deleted, since a full sync did not

@@ -36,26 +36,26 @@ func (p *Pusher) share(u *pb.UpdateMetadata) *broadcast {
 // metadataOf is what the broker wants to hear of the chunk, nil if nothing.
 func (p *Pusher) metadataOf(im *cluster.Image, t *target, c *chunk) *broadcast {
 	b := im.Brokers[t.id]
-	if b == nil || b.Record.GetMetadataScope() == pb.MetadataScope_METADATA_SCOPE_NONE || len(c.states)+len(c.removed) == 0 {
+	if b == nil || b.Record.GetMetadataScope() == pb.MetadataScope_METADATA_SCOPE_NONE || c.empty() {
 		return nil
 	}
 	if b.Record.GetMetadataScope() == pb.MetadataScope_METADATA_SCOPE_HOSTED {
 		topics := grouped(c.hosted(t.id))
-		if len(topics)+len(c.removed) == 0 {
+		if len(topics)+len(c.removed)+len(c.configs) == 0 {
 			return nil
 		}
-		return &broadcast{update: &pb.UpdateMetadata{Topics: topics, RemovedTopics: c.removed}}
+		return &broadcast{update: &pb.UpdateMetadata{Topics: topics, RemovedTopics: c.removed, TopicConfigs: c.configs}}
 	}
 	if c.all == nil {
-		c.all = p.share(&pb.UpdateMetadata{Topics: grouped(c.states), RemovedTopics: c.removed})
+		c.all = p.share(&pb.UpdateMetadata{Topics: grouped(c.states), RemovedTopics: c.removed, TopicConfigs: c.configs})
 	}
 	return c.all
 }
 
-// liveMetadata are the live brokers.
+// liveMetadata are the live brokers and the settings.
 func (p *Pusher) liveMetadata(im *cluster.Image) *broadcast {
 	if p.live == nil || p.liveOf != p.brokers {
-		p.live, p.liveOf = p.share(&pb.UpdateMetadata{LiveBrokers: liveBrokers(im)}), p.brokers
+		p.live, p.liveOf = p.share(&pb.UpdateMetadata{LiveBrokers: liveBrokers(im), Settings: im.Settings.Record.GetConfig()}), p.brokers
 	}
 	return p.live
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/controllerd/controllerd/cluster"
 	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 	"github.com/controllerd/controllerd/store"
@@ -47,6 +49,7 @@ type chunk struct {
 	end     int64 // the cursor behind it
 	states  []state
 	removed []*pb.RemovedTopic
+	configs []*pb.TopicConfig
 	hosts   map[cluster.BrokerID][]state // those with a replica on it; nil: not sorted out yet
 	all     *broadcast                   // of all states; nil: not made yet
 }
@@ -67,41 +70,59 @@ func (p *Pusher) chunkAfter(im *cluster.Image, cursor int64) *chunk {
 	}
 	c := b.after[cursor]
 	if c == nil {
-		states, removed, end := p.take(im, cursor)
-		c = p.build(states)
-		c.end, c.removed = end, removed
+		piece := p.take(im, cursor)
+		c = p.build(piece.states)
+		c.end, c.removed, c.configs = piece.end, piece.removed, piece.configs
 		b.after[cursor] = c
 	}
 	return c
 }
 
+// topicConfig is, in the change list, what a topic has set of its own.
+const topicConfig = -2
+
+func configOf(t *cluster.Topic) cluster.PartitionID {
+	return cluster.PartitionID{Topic: t.ID, Index: topicConfig}
+}
+
+// empty reports whether there is nothing in it that anybody is to hear.
+func (c *chunk) empty() bool { return len(c.states)+len(c.removed)+len(c.configs) == 0 }
+
 // take reads the change list after a cursor.
-func (p *Pusher) take(im *cluster.Image, cursor int64) (states []state, removed []*pb.RemovedTopic, end int64) {
-	size, end := 0, p.changes.last
+func (p *Pusher) take(im *cluster.Image, cursor int64) *chunk {
+	out, size := &chunk{end: p.changes.last}, 0
 	p.changes.after(cursor, func(c change) bool {
-		if c.id.Index == wholeTopic {
-			topic := p.removals.topics[c.id.Topic]
-			size += 64 + len(topic.GetTopic())
-			if (size > maxChunk || len(removed) == maxStates) && len(states)+len(removed) > 0 {
-				end = c.seq - 1
-				return false
+		full := func(more, have int) bool { // what is larger goes alone
+			if size += more; (size > maxChunk || have == maxStates) && !out.empty() {
+				out.end = c.seq - 1
+				return true
 			}
-			removed = append(removed, topic)
-			return true
-		}
-		topic, part := im.TopicByID(c.id.Topic), im.Partition(c.id)
-		if topic == nil || part == nil {
-			return true
-		}
-		size += estimate(topic, part)
-		if (size > maxChunk || len(states) == maxStates) && len(states)+len(removed) > 0 { // a state that is larger goes alone
-			end = c.seq - 1
 			return false
 		}
-		states = append(states, state{topic: topic, id: c.id, p: part, rev: c.rev})
+		topic, part := im.TopicByID(c.id.Topic), im.Partition(c.id)
+		switch {
+		case c.id.Index == wholeTopic:
+			gone := p.removals.topics[c.id.Topic]
+			if full(64+len(gone.GetTopic()), len(out.removed)) {
+				return false
+			}
+			out.removed = append(out.removed, gone)
+		case topic == nil:
+		case c.id.Index == topicConfig:
+			config := &pb.TopicConfig{TopicId: topic.ID[:], Topic: topic.Name, Config: topic.Record.GetConfig()}
+			if full(16+proto.Size(config), len(out.configs)) {
+				return false
+			}
+			out.configs = append(out.configs, config)
+		case part != nil:
+			if full(estimate(topic, part), len(out.states)) {
+				return false
+			}
+			out.states = append(out.states, state{topic: topic, id: c.id, p: part, rev: c.rev})
+		}
 		return true
 	})
-	return states, removed, end
+	return out
 }
 
 // build makes the messages of states.

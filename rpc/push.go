@@ -109,7 +109,7 @@ type Pusher struct {
 	// nobody can go on from before it.
 	forgotten store.Rev
 	digests   digests
-	brokers   int64 // rises with each change of the set of live brokers
+	brokers   int64 // rises with each change of the set of live brokers, or of the settings
 	structure int64 // rises with each change of which topics and records there are
 	synced    struct {
 		at     int64 // the structure that chunks are of
@@ -168,8 +168,21 @@ func NewPusher(self string) *Pusher {
 func (p *Pusher) Observe(events []cluster.Event) {
 	for _, ev := range events {
 		switch ev := ev.(type) {
-		case cluster.TopicAdded, cluster.TopicChanged, cluster.TopicGone:
+		case cluster.TopicAdded:
 			p.structure++
+			if len(ev.Topic.Record.GetConfig()) > 0 {
+				p.changes.touch(configOf(ev.Topic), ev.Rev)
+			}
+		case cluster.TopicChanged:
+			p.structure++
+			if !maps.Equal(ev.Old.Record.GetConfig(), ev.New.Record.GetConfig()) {
+				p.changes.touch(configOf(ev.New), ev.Rev)
+			}
+		case cluster.TopicGone:
+			p.structure++
+			p.changes.remove(configOf(ev.Topic))
+		case cluster.SettingsChanged:
+			p.brokers++
 		case cluster.PartitionChanged:
 			if ev.Old == nil || ev.New == nil {
 				p.structure++

@@ -225,8 +225,8 @@ func (p *Pusher) sendDue(now time.Duration, im *cluster.Image, t *target, out []
 	}
 	c, sync := p.chunkAfter(im, t.cursor), t.cursor < t.sync
 	t.cursor = c.end
-	n += len(c.states) + len(c.removed)
-	if len(c.states)+len(c.removed) == 0 {
+	n += len(c.states) + len(c.removed) + len(c.configs)
+	if c.empty() {
 		return out, n
 	}
 	behind := p.progress(im, t) // once the whole chunk is accepted

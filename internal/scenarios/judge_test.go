@@ -25,7 +25,7 @@ import (
 // What the test wrote by hand is exempt.
 func (w *world) judge() {
 	w.t.Helper()
-	for _, fault := range w.tape.judge() {
+	for _, fault := range w.tape.judge(w.allowUnclean) {
 		w.t.Errorf("etcd: %s", fault)
 	}
 	terms := map[cluster.Epoch]string{}
@@ -64,10 +64,10 @@ func (w *world) judge() {
 }
 
 // judge replays the history.
-func (p *tape) judge() []string {
+func (p *tape) judge(unclean bool) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r := replay{keys: p.keys, image: cluster.NewImage(p.keys), blocks: map[string]map[int32]*pb.PartitionRecord{}}
+	r := replay{unclean: unclean, keys: p.keys, image: cluster.NewImage(p.keys), blocks: map[string]map[int32]*pb.PartitionRecord{}}
 	for i := 0; i < len(p.changes); {
 		rev := p.changes[i].KV.ModRev
 		batch := store.Batch{Rev: rev}
@@ -81,10 +81,11 @@ func (p *tape) judge() []string {
 
 // replay is the history up to a revision.
 type replay struct {
-	keys   cluster.Keys
-	image  *cluster.Image
-	blocks map[string]map[int32]*pb.PartitionRecord
-	faults []string
+	keys    cluster.Keys
+	image   *cluster.Image
+	blocks  map[string]map[int32]*pb.PartitionRecord
+	faults  []string
+	unclean bool // elections may be
 }
 
 func (r *replay) step(b store.Batch, byHand bool) {
@@ -166,7 +167,7 @@ func (r *replay) block(c store.Change, byHand bool) {
 			r.fault(c, "epochs fell: %v after %v", p, old)
 		case len(p.GetIsr()) == 0:
 			r.fault(c, "partition %d has no ISR", p.GetPartition())
-		case p.GetRecovery() == pb.RecoveryState_RECOVERY_STATE_RECOVERING:
+		case p.GetRecovery() == pb.RecoveryState_RECOVERY_STATE_RECOVERING && !r.unclean:
 			r.fault(c, "partition %d had an unclean election", p.GetPartition())
 		}
 	}

@@ -45,6 +45,8 @@ type world struct {
 	keys      cluster.Keys
 	tape      *tape
 	log       *logBuffer
+	// allowUnclean: what happened is not judged for unclean elections.
+	allowUnclean bool
 
 	mu        sync.Mutex
 	daemons   []*daemon

@@ -154,6 +154,8 @@ func (w *World) operate() {
 			switch {
 			case w.chance(0.3):
 				w.alterSettings()
+			case w.chance(0.2):
+				w.alterTopic()
 			case w.chance(0.3):
 				w.createPartitions()
 			case w.chance(0.6):
@@ -280,6 +282,27 @@ func (w *World) alterSettings() {
 			if err == nil {
 				w.seen["settings altered"]++
 				w.checkSettings(resp.(*pb.AlterSettingsResponse))
+			}
+		})
+}
+
+// alterTopic asks some daemon for other settings of a topic, once.
+func (w *World) alterTopic() {
+	if w.topics == 0 {
+		return
+	}
+	r := &pb.AlterTopicsRequest{Topics: []string{topicName(1 + w.rng.IntN(w.topics))}, Reason: "asked to"}
+	if w.chance(0.3) {
+		r.Unset = []string{"a", cluster.MinInSyncReplicas}
+	} else {
+		r.Set = map[string]string{"a": fmt.Sprint(w.rng.IntN(9)), cluster.MinInSyncReplicas: pick(w, "1", "2")}
+	}
+	w.ask(nil, &link{}, w.rng.IntN(daemons), 5*time.Second,
+		func(d *simDaemon, c *rpcCall) { d.decide(c, rpc.AlterTopics{AlterTopicsRequest: r}, true) },
+		func(resp any, err error) {
+			w.tracef("operator: %v, %v", resp, err)
+			if err == nil && resp.(*pb.AlterTopicsResponse).GetResults()[0].GetError() == "" {
+				w.seen["topic altered"]++
 			}
 		})
 }

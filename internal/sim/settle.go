@@ -133,6 +133,16 @@ func (w *World) amiss() string {
 	if what := outOfBalance(truth); what != "" {
 		return what
 	}
+	for _, b := range w.brokers {
+		if !maps.Equal(b.gate.Settings(), truth.Settings.Record.GetConfig()) {
+			return fmt.Sprintf("%s has settings %v, there are %v", b.name, b.gate.Settings(), truth.Settings.Record.GetConfig())
+		}
+		for _, t := range truth.SortedTopics() {
+			if have := b.gate.TopicConfig(t.ID); !maps.Equal(have, t.Record.GetConfig()) {
+				return fmt.Sprintf("%s has config %v of %s, there is %v", b.name, have, t.Name, t.Record.GetConfig())
+			}
+		}
+	}
 	for _, t := range truth.SortedTopics() {
 		if t.Made() < t.Wanted() {
 			return fmt.Sprintf("%s has %d of %d partitions", t.Name, t.Made(), t.Wanted())

@@ -932,6 +932,10 @@ type UpdateMetadata struct {
 	Topics      []*TopicStates `protobuf:"bytes,2,rep,name=topics,proto3" json:"topics,omitempty"`
 	// Topics that were deleted.
 	RemovedTopics []*RemovedTopic `protobuf:"bytes,3,rep,name=removed_topics,json=removedTopics,proto3" json:"removed_topics,omitempty"`
+	// With `live_brokers`: what is set for the whole cluster, always all of it.
+	Settings map[string]string `protobuf:"bytes,4,rep,name=settings,proto3" json:"settings,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// What topics have set of their own; empty: nothing any more.
+	TopicConfigs  []*TopicConfig `protobuf:"bytes,5,rep,name=topic_configs,json=topicConfigs,proto3" json:"topic_configs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -987,6 +991,80 @@ func (x *UpdateMetadata) GetRemovedTopics() []*RemovedTopic {
 	return nil
 }
 
+func (x *UpdateMetadata) GetSettings() map[string]string {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+func (x *UpdateMetadata) GetTopicConfigs() []*TopicConfig {
+	if x != nil {
+		return x.TopicConfigs
+	}
+	return nil
+}
+
+type TopicConfig struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TopicId       []byte                 `protobuf:"bytes,1,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
+	Topic         string                 `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
+	Config        map[string]string      `protobuf:"bytes,3,rep,name=config,proto3" json:"config,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopicConfig) Reset() {
+	*x = TopicConfig{}
+	mi := &file_controllerd_v1_command_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopicConfig) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopicConfig) ProtoMessage() {}
+
+func (x *TopicConfig) ProtoReflect() protoreflect.Message {
+	mi := &file_controllerd_v1_command_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopicConfig.ProtoReflect.Descriptor instead.
+func (*TopicConfig) Descriptor() ([]byte, []int) {
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *TopicConfig) GetTopicId() []byte {
+	if x != nil {
+		return x.TopicId
+	}
+	return nil
+}
+
+func (x *TopicConfig) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *TopicConfig) GetConfig() map[string]string {
+	if x != nil {
+		return x.Config
+	}
+	return nil
+}
+
 type RemovedTopic struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	TopicId []byte                 `protobuf:"bytes,1,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
@@ -999,7 +1077,7 @@ type RemovedTopic struct {
 
 func (x *RemovedTopic) Reset() {
 	*x = RemovedTopic{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[11]
+	mi := &file_controllerd_v1_command_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1011,7 +1089,7 @@ func (x *RemovedTopic) String() string {
 func (*RemovedTopic) ProtoMessage() {}
 
 func (x *RemovedTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[11]
+	mi := &file_controllerd_v1_command_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1024,7 +1102,7 @@ func (x *RemovedTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedTopic.ProtoReflect.Descriptor instead.
 func (*RemovedTopic) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{11}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RemovedTopic) GetTopicId() []byte {
@@ -1058,7 +1136,7 @@ type StopReplica struct {
 
 func (x *StopReplica) Reset() {
 	*x = StopReplica{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[12]
+	mi := &file_controllerd_v1_command_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1070,7 +1148,7 @@ func (x *StopReplica) String() string {
 func (*StopReplica) ProtoMessage() {}
 
 func (x *StopReplica) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[12]
+	mi := &file_controllerd_v1_command_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1083,7 +1161,7 @@ func (x *StopReplica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReplica.ProtoReflect.Descriptor instead.
 func (*StopReplica) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{12}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StopReplica) GetTopics() []*TopicStops {
@@ -1104,7 +1182,7 @@ type TopicStops struct {
 
 func (x *TopicStops) Reset() {
 	*x = TopicStops{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[13]
+	mi := &file_controllerd_v1_command_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1116,7 +1194,7 @@ func (x *TopicStops) String() string {
 func (*TopicStops) ProtoMessage() {}
 
 func (x *TopicStops) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[13]
+	mi := &file_controllerd_v1_command_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1129,7 +1207,7 @@ func (x *TopicStops) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicStops.ProtoReflect.Descriptor instead.
 func (*TopicStops) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{13}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *TopicStops) GetTopicId() []byte {
@@ -1166,7 +1244,7 @@ type PartitionStop struct {
 
 func (x *PartitionStop) Reset() {
 	*x = PartitionStop{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[14]
+	mi := &file_controllerd_v1_command_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1178,7 +1256,7 @@ func (x *PartitionStop) String() string {
 func (*PartitionStop) ProtoMessage() {}
 
 func (x *PartitionStop) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[14]
+	mi := &file_controllerd_v1_command_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1191,7 +1269,7 @@ func (x *PartitionStop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionStop.ProtoReflect.Descriptor instead.
 func (*PartitionStop) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{14}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PartitionStop) GetPartition() int32 {
@@ -1235,7 +1313,7 @@ type FullSync struct {
 
 func (x *FullSync) Reset() {
 	*x = FullSync{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[15]
+	mi := &file_controllerd_v1_command_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1247,7 +1325,7 @@ func (x *FullSync) String() string {
 func (*FullSync) ProtoMessage() {}
 
 func (x *FullSync) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[15]
+	mi := &file_controllerd_v1_command_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1260,7 +1338,7 @@ func (x *FullSync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FullSync.ProtoReflect.Descriptor instead.
 func (*FullSync) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{15}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *FullSync) GetSinceRevision() int64 {
@@ -1293,7 +1371,7 @@ type LiveBrokers struct {
 
 func (x *LiveBrokers) Reset() {
 	*x = LiveBrokers{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[16]
+	mi := &file_controllerd_v1_command_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1305,7 +1383,7 @@ func (x *LiveBrokers) String() string {
 func (*LiveBrokers) ProtoMessage() {}
 
 func (x *LiveBrokers) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[16]
+	mi := &file_controllerd_v1_command_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1318,7 +1396,7 @@ func (x *LiveBrokers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveBrokers.ProtoReflect.Descriptor instead.
 func (*LiveBrokers) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{16}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LiveBrokers) GetBrokers() []*LiveBroker {
@@ -1340,7 +1418,7 @@ type LiveBroker struct {
 
 func (x *LiveBroker) Reset() {
 	*x = LiveBroker{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[17]
+	mi := &file_controllerd_v1_command_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1352,7 +1430,7 @@ func (x *LiveBroker) String() string {
 func (*LiveBroker) ProtoMessage() {}
 
 func (x *LiveBroker) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[17]
+	mi := &file_controllerd_v1_command_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1365,7 +1443,7 @@ func (x *LiveBroker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveBroker.ProtoReflect.Descriptor instead.
 func (*LiveBroker) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{17}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *LiveBroker) GetId() int32 {
@@ -1412,7 +1490,7 @@ type CommandsResponse struct {
 
 func (x *CommandsResponse) Reset() {
 	*x = CommandsResponse{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[18]
+	mi := &file_controllerd_v1_command_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1424,7 +1502,7 @@ func (x *CommandsResponse) String() string {
 func (*CommandsResponse) ProtoMessage() {}
 
 func (x *CommandsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[18]
+	mi := &file_controllerd_v1_command_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1437,7 +1515,7 @@ func (x *CommandsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandsResponse.ProtoReflect.Descriptor instead.
 func (*CommandsResponse) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{18}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CommandsResponse) GetResponse() isCommandsResponse_Response {
@@ -1546,7 +1624,7 @@ type ReplicaReport struct {
 
 func (x *ReplicaReport) Reset() {
 	*x = ReplicaReport{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[19]
+	mi := &file_controllerd_v1_command_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1558,7 +1636,7 @@ func (x *ReplicaReport) String() string {
 func (*ReplicaReport) ProtoMessage() {}
 
 func (x *ReplicaReport) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[19]
+	mi := &file_controllerd_v1_command_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1571,7 +1649,7 @@ func (x *ReplicaReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaReport.ProtoReflect.Descriptor instead.
 func (*ReplicaReport) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{19}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReplicaReport) GetOffline() []*TopicReplicas {
@@ -1613,7 +1691,7 @@ type TopicReplicas struct {
 
 func (x *TopicReplicas) Reset() {
 	*x = TopicReplicas{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[20]
+	mi := &file_controllerd_v1_command_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1625,7 +1703,7 @@ func (x *TopicReplicas) String() string {
 func (*TopicReplicas) ProtoMessage() {}
 
 func (x *TopicReplicas) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[20]
+	mi := &file_controllerd_v1_command_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1638,7 +1716,7 @@ func (x *TopicReplicas) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicReplicas.ProtoReflect.Descriptor instead.
 func (*TopicReplicas) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{20}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TopicReplicas) GetTopicId() []byte {
@@ -1673,7 +1751,7 @@ type HeldReplica struct {
 
 func (x *HeldReplica) Reset() {
 	*x = HeldReplica{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[21]
+	mi := &file_controllerd_v1_command_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1685,7 +1763,7 @@ func (x *HeldReplica) String() string {
 func (*HeldReplica) ProtoMessage() {}
 
 func (x *HeldReplica) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[21]
+	mi := &file_controllerd_v1_command_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1698,7 +1776,7 @@ func (x *HeldReplica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldReplica.ProtoReflect.Descriptor instead.
 func (*HeldReplica) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{21}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *HeldReplica) GetPartition() int32 {
@@ -1735,7 +1813,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[22]
+	mi := &file_controllerd_v1_command_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1747,7 +1825,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[22]
+	mi := &file_controllerd_v1_command_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1760,7 +1838,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{22}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Hello) GetClusterUuid() string {
@@ -1824,7 +1902,7 @@ type ResumePoint struct {
 
 func (x *ResumePoint) Reset() {
 	*x = ResumePoint{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[23]
+	mi := &file_controllerd_v1_command_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1836,7 +1914,7 @@ func (x *ResumePoint) String() string {
 func (*ResumePoint) ProtoMessage() {}
 
 func (x *ResumePoint) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[23]
+	mi := &file_controllerd_v1_command_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1849,7 +1927,7 @@ func (x *ResumePoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumePoint.ProtoReflect.Descriptor instead.
 func (*ResumePoint) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{23}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ResumePoint) GetControllerEpoch() int64 {
@@ -1886,7 +1964,7 @@ type Pong struct {
 
 func (x *Pong) Reset() {
 	*x = Pong{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[24]
+	mi := &file_controllerd_v1_command_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1898,7 +1976,7 @@ func (x *Pong) String() string {
 func (*Pong) ProtoMessage() {}
 
 func (x *Pong) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[24]
+	mi := &file_controllerd_v1_command_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1911,7 +1989,7 @@ func (x *Pong) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pong.ProtoReflect.Descriptor instead.
 func (*Pong) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{24}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Pong) GetSequence() int64 {
@@ -1946,7 +2024,7 @@ type Digest struct {
 
 func (x *Digest) Reset() {
 	*x = Digest{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[25]
+	mi := &file_controllerd_v1_command_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1958,7 +2036,7 @@ func (x *Digest) String() string {
 func (*Digest) ProtoMessage() {}
 
 func (x *Digest) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[25]
+	mi := &file_controllerd_v1_command_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1971,7 +2049,7 @@ func (x *Digest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Digest.ProtoReflect.Descriptor instead.
 func (*Digest) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{25}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Digest) GetCount() int64 {
@@ -2001,7 +2079,7 @@ type CommandAck struct {
 
 func (x *CommandAck) Reset() {
 	*x = CommandAck{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[26]
+	mi := &file_controllerd_v1_command_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2013,7 +2091,7 @@ func (x *CommandAck) String() string {
 func (*CommandAck) ProtoMessage() {}
 
 func (x *CommandAck) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[26]
+	mi := &file_controllerd_v1_command_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2026,7 +2104,7 @@ func (x *CommandAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandAck.ProtoReflect.Descriptor instead.
 func (*CommandAck) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{26}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CommandAck) GetSequence() int64 {
@@ -2059,7 +2137,7 @@ type PartitionResults struct {
 
 func (x *PartitionResults) Reset() {
 	*x = PartitionResults{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[27]
+	mi := &file_controllerd_v1_command_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2071,7 +2149,7 @@ func (x *PartitionResults) String() string {
 func (*PartitionResults) ProtoMessage() {}
 
 func (x *PartitionResults) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[27]
+	mi := &file_controllerd_v1_command_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2084,7 +2162,7 @@ func (x *PartitionResults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionResults.ProtoReflect.Descriptor instead.
 func (*PartitionResults) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{27}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PartitionResults) GetOutcomes() []*PartitionOutcome {
@@ -2110,7 +2188,7 @@ type PartitionOutcome struct {
 
 func (x *PartitionOutcome) Reset() {
 	*x = PartitionOutcome{}
-	mi := &file_controllerd_v1_command_proto_msgTypes[28]
+	mi := &file_controllerd_v1_command_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2122,7 +2200,7 @@ func (x *PartitionOutcome) String() string {
 func (*PartitionOutcome) ProtoMessage() {}
 
 func (x *PartitionOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_controllerd_v1_command_proto_msgTypes[28]
+	mi := &file_controllerd_v1_command_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2135,7 +2213,7 @@ func (x *PartitionOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionOutcome.ProtoReflect.Descriptor instead.
 func (*PartitionOutcome) Descriptor() ([]byte, []int) {
-	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{28}
+	return file_controllerd_v1_command_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PartitionOutcome) GetTopicId() []byte {
@@ -2246,11 +2324,23 @@ const file_controllerd_v1_command_proto_rawDesc = "" +
 	"\x06is_new\x18\t \x01(\bR\x05isNew\x129\n" +
 	"\brecovery\x18\n" +
 	" \x01(\x0e2\x1d.controllerd.v1.RecoveryStateR\brecovery\x12)\n" +
-	"\x10controller_epoch\x18\v \x01(\x03R\x0fcontrollerEpoch\"\xca\x01\n" +
+	"\x10controller_epoch\x18\v \x01(\x03R\x0fcontrollerEpoch\"\x93\x03\n" +
 	"\x0eUpdateMetadata\x12>\n" +
 	"\flive_brokers\x18\x01 \x01(\v2\x1b.controllerd.v1.LiveBrokersR\vliveBrokers\x123\n" +
 	"\x06topics\x18\x02 \x03(\v2\x1b.controllerd.v1.TopicStatesR\x06topics\x12C\n" +
-	"\x0eremoved_topics\x18\x03 \x03(\v2\x1c.controllerd.v1.RemovedTopicR\rremovedTopics\"_\n" +
+	"\x0eremoved_topics\x18\x03 \x03(\v2\x1c.controllerd.v1.RemovedTopicR\rremovedTopics\x12H\n" +
+	"\bsettings\x18\x04 \x03(\v2,.controllerd.v1.UpdateMetadata.SettingsEntryR\bsettings\x12@\n" +
+	"\rtopic_configs\x18\x05 \x03(\v2\x1b.controllerd.v1.TopicConfigR\ftopicConfigs\x1a;\n" +
+	"\rSettingsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xba\x01\n" +
+	"\vTopicConfig\x12\x19\n" +
+	"\btopic_id\x18\x01 \x01(\fR\atopicId\x12\x14\n" +
+	"\x05topic\x18\x02 \x01(\tR\x05topic\x12?\n" +
+	"\x06config\x18\x03 \x03(\v2'.controllerd.v1.TopicConfig.ConfigEntryR\x06config\x1a9\n" +
+	"\vConfigEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"_\n" +
 	"\fRemovedTopic\x12\x19\n" +
 	"\btopic_id\x18\x01 \x01(\fR\atopicId\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x1e\n" +
@@ -2370,7 +2460,7 @@ func file_controllerd_v1_command_proto_rawDescGZIP() []byte {
 }
 
 var file_controllerd_v1_command_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_controllerd_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_controllerd_v1_command_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_controllerd_v1_command_proto_goTypes = []any{
 	(Refusal)(0),                // 0: controllerd.v1.Refusal
 	(PartitionResult)(0),        // 1: controllerd.v1.PartitionResult
@@ -2385,29 +2475,32 @@ var file_controllerd_v1_command_proto_goTypes = []any{
 	(*TopicStates)(nil),         // 10: controllerd.v1.TopicStates
 	(*PartitionState)(nil),      // 11: controllerd.v1.PartitionState
 	(*UpdateMetadata)(nil),      // 12: controllerd.v1.UpdateMetadata
-	(*RemovedTopic)(nil),        // 13: controllerd.v1.RemovedTopic
-	(*StopReplica)(nil),         // 14: controllerd.v1.StopReplica
-	(*TopicStops)(nil),          // 15: controllerd.v1.TopicStops
-	(*PartitionStop)(nil),       // 16: controllerd.v1.PartitionStop
-	(*FullSync)(nil),            // 17: controllerd.v1.FullSync
-	(*LiveBrokers)(nil),         // 18: controllerd.v1.LiveBrokers
-	(*LiveBroker)(nil),          // 19: controllerd.v1.LiveBroker
-	(*CommandsResponse)(nil),    // 20: controllerd.v1.CommandsResponse
-	(*ReplicaReport)(nil),       // 21: controllerd.v1.ReplicaReport
-	(*TopicReplicas)(nil),       // 22: controllerd.v1.TopicReplicas
-	(*HeldReplica)(nil),         // 23: controllerd.v1.HeldReplica
-	(*Hello)(nil),               // 24: controllerd.v1.Hello
-	(*ResumePoint)(nil),         // 25: controllerd.v1.ResumePoint
-	(*Pong)(nil),                // 26: controllerd.v1.Pong
-	(*Digest)(nil),              // 27: controllerd.v1.Digest
-	(*CommandAck)(nil),          // 28: controllerd.v1.CommandAck
-	(*PartitionResults)(nil),    // 29: controllerd.v1.PartitionResults
-	(*PartitionOutcome)(nil),    // 30: controllerd.v1.PartitionOutcome
-	(RecoveryState)(0),          // 31: controllerd.v1.RecoveryState
-	(*Endpoint)(nil),            // 32: controllerd.v1.Endpoint
+	(*TopicConfig)(nil),         // 13: controllerd.v1.TopicConfig
+	(*RemovedTopic)(nil),        // 14: controllerd.v1.RemovedTopic
+	(*StopReplica)(nil),         // 15: controllerd.v1.StopReplica
+	(*TopicStops)(nil),          // 16: controllerd.v1.TopicStops
+	(*PartitionStop)(nil),       // 17: controllerd.v1.PartitionStop
+	(*FullSync)(nil),            // 18: controllerd.v1.FullSync
+	(*LiveBrokers)(nil),         // 19: controllerd.v1.LiveBrokers
+	(*LiveBroker)(nil),          // 20: controllerd.v1.LiveBroker
+	(*CommandsResponse)(nil),    // 21: controllerd.v1.CommandsResponse
+	(*ReplicaReport)(nil),       // 22: controllerd.v1.ReplicaReport
+	(*TopicReplicas)(nil),       // 23: controllerd.v1.TopicReplicas
+	(*HeldReplica)(nil),         // 24: controllerd.v1.HeldReplica
+	(*Hello)(nil),               // 25: controllerd.v1.Hello
+	(*ResumePoint)(nil),         // 26: controllerd.v1.ResumePoint
+	(*Pong)(nil),                // 27: controllerd.v1.Pong
+	(*Digest)(nil),              // 28: controllerd.v1.Digest
+	(*CommandAck)(nil),          // 29: controllerd.v1.CommandAck
+	(*PartitionResults)(nil),    // 30: controllerd.v1.PartitionResults
+	(*PartitionOutcome)(nil),    // 31: controllerd.v1.PartitionOutcome
+	nil,                         // 32: controllerd.v1.UpdateMetadata.SettingsEntry
+	nil,                         // 33: controllerd.v1.TopicConfig.ConfigEntry
+	(RecoveryState)(0),          // 34: controllerd.v1.RecoveryState
+	(*Endpoint)(nil),            // 35: controllerd.v1.Endpoint
 }
 var file_controllerd_v1_command_proto_depIdxs = []int32{
-	24, // 0: controllerd.v1.ReportStateResponse.identity:type_name -> controllerd.v1.Hello
+	25, // 0: controllerd.v1.ReportStateResponse.identity:type_name -> controllerd.v1.Hello
 	10, // 1: controllerd.v1.ReportStateResponse.topics:type_name -> controllerd.v1.TopicStates
 	6,  // 2: controllerd.v1.CommandsRequest.ping:type_name -> controllerd.v1.Ping
 	8,  // 3: controllerd.v1.CommandsRequest.command:type_name -> controllerd.v1.Command
@@ -2415,46 +2508,49 @@ var file_controllerd_v1_command_proto_depIdxs = []int32{
 	4,  // 5: controllerd.v1.Command.stamp:type_name -> controllerd.v1.Stamp
 	9,  // 6: controllerd.v1.Command.leader_and_isr:type_name -> controllerd.v1.LeaderAndIsr
 	12, // 7: controllerd.v1.Command.update_metadata:type_name -> controllerd.v1.UpdateMetadata
-	14, // 8: controllerd.v1.Command.stop_replica:type_name -> controllerd.v1.StopReplica
-	17, // 9: controllerd.v1.Command.full_sync:type_name -> controllerd.v1.FullSync
+	15, // 8: controllerd.v1.Command.stop_replica:type_name -> controllerd.v1.StopReplica
+	18, // 9: controllerd.v1.Command.full_sync:type_name -> controllerd.v1.FullSync
 	7,  // 10: controllerd.v1.Command.progress:type_name -> controllerd.v1.Progress
 	10, // 11: controllerd.v1.LeaderAndIsr.topics:type_name -> controllerd.v1.TopicStates
 	11, // 12: controllerd.v1.TopicStates.partitions:type_name -> controllerd.v1.PartitionState
-	31, // 13: controllerd.v1.PartitionState.recovery:type_name -> controllerd.v1.RecoveryState
-	18, // 14: controllerd.v1.UpdateMetadata.live_brokers:type_name -> controllerd.v1.LiveBrokers
+	34, // 13: controllerd.v1.PartitionState.recovery:type_name -> controllerd.v1.RecoveryState
+	19, // 14: controllerd.v1.UpdateMetadata.live_brokers:type_name -> controllerd.v1.LiveBrokers
 	10, // 15: controllerd.v1.UpdateMetadata.topics:type_name -> controllerd.v1.TopicStates
-	13, // 16: controllerd.v1.UpdateMetadata.removed_topics:type_name -> controllerd.v1.RemovedTopic
-	15, // 17: controllerd.v1.StopReplica.topics:type_name -> controllerd.v1.TopicStops
-	16, // 18: controllerd.v1.TopicStops.partitions:type_name -> controllerd.v1.PartitionStop
-	19, // 19: controllerd.v1.LiveBrokers.brokers:type_name -> controllerd.v1.LiveBroker
-	32, // 20: controllerd.v1.LiveBroker.endpoints:type_name -> controllerd.v1.Endpoint
-	24, // 21: controllerd.v1.CommandsResponse.hello:type_name -> controllerd.v1.Hello
-	26, // 22: controllerd.v1.CommandsResponse.pong:type_name -> controllerd.v1.Pong
-	28, // 23: controllerd.v1.CommandsResponse.ack:type_name -> controllerd.v1.CommandAck
-	29, // 24: controllerd.v1.CommandsResponse.results:type_name -> controllerd.v1.PartitionResults
-	21, // 25: controllerd.v1.CommandsResponse.report:type_name -> controllerd.v1.ReplicaReport
-	22, // 26: controllerd.v1.ReplicaReport.offline:type_name -> controllerd.v1.TopicReplicas
-	22, // 27: controllerd.v1.ReplicaReport.restored:type_name -> controllerd.v1.TopicReplicas
-	22, // 28: controllerd.v1.ReplicaReport.strays:type_name -> controllerd.v1.TopicReplicas
-	22, // 29: controllerd.v1.ReplicaReport.former_strays:type_name -> controllerd.v1.TopicReplicas
-	23, // 30: controllerd.v1.TopicReplicas.replicas:type_name -> controllerd.v1.HeldReplica
-	25, // 31: controllerd.v1.Hello.resume:type_name -> controllerd.v1.ResumePoint
-	22, // 32: controllerd.v1.Hello.offline:type_name -> controllerd.v1.TopicReplicas
-	22, // 33: controllerd.v1.Hello.strays:type_name -> controllerd.v1.TopicReplicas
-	27, // 34: controllerd.v1.Pong.hosted:type_name -> controllerd.v1.Digest
-	27, // 35: controllerd.v1.Pong.metadata:type_name -> controllerd.v1.Digest
-	0,  // 36: controllerd.v1.CommandAck.refusal:type_name -> controllerd.v1.Refusal
-	30, // 37: controllerd.v1.PartitionResults.outcomes:type_name -> controllerd.v1.PartitionOutcome
-	1,  // 38: controllerd.v1.PartitionOutcome.result:type_name -> controllerd.v1.PartitionResult
-	5,  // 39: controllerd.v1.CommandService.Commands:input_type -> controllerd.v1.CommandsRequest
-	2,  // 40: controllerd.v1.CommandService.ReportState:input_type -> controllerd.v1.ReportStateRequest
-	20, // 41: controllerd.v1.CommandService.Commands:output_type -> controllerd.v1.CommandsResponse
-	3,  // 42: controllerd.v1.CommandService.ReportState:output_type -> controllerd.v1.ReportStateResponse
-	41, // [41:43] is the sub-list for method output_type
-	39, // [39:41] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	14, // 16: controllerd.v1.UpdateMetadata.removed_topics:type_name -> controllerd.v1.RemovedTopic
+	32, // 17: controllerd.v1.UpdateMetadata.settings:type_name -> controllerd.v1.UpdateMetadata.SettingsEntry
+	13, // 18: controllerd.v1.UpdateMetadata.topic_configs:type_name -> controllerd.v1.TopicConfig
+	33, // 19: controllerd.v1.TopicConfig.config:type_name -> controllerd.v1.TopicConfig.ConfigEntry
+	16, // 20: controllerd.v1.StopReplica.topics:type_name -> controllerd.v1.TopicStops
+	17, // 21: controllerd.v1.TopicStops.partitions:type_name -> controllerd.v1.PartitionStop
+	20, // 22: controllerd.v1.LiveBrokers.brokers:type_name -> controllerd.v1.LiveBroker
+	35, // 23: controllerd.v1.LiveBroker.endpoints:type_name -> controllerd.v1.Endpoint
+	25, // 24: controllerd.v1.CommandsResponse.hello:type_name -> controllerd.v1.Hello
+	27, // 25: controllerd.v1.CommandsResponse.pong:type_name -> controllerd.v1.Pong
+	29, // 26: controllerd.v1.CommandsResponse.ack:type_name -> controllerd.v1.CommandAck
+	30, // 27: controllerd.v1.CommandsResponse.results:type_name -> controllerd.v1.PartitionResults
+	22, // 28: controllerd.v1.CommandsResponse.report:type_name -> controllerd.v1.ReplicaReport
+	23, // 29: controllerd.v1.ReplicaReport.offline:type_name -> controllerd.v1.TopicReplicas
+	23, // 30: controllerd.v1.ReplicaReport.restored:type_name -> controllerd.v1.TopicReplicas
+	23, // 31: controllerd.v1.ReplicaReport.strays:type_name -> controllerd.v1.TopicReplicas
+	23, // 32: controllerd.v1.ReplicaReport.former_strays:type_name -> controllerd.v1.TopicReplicas
+	24, // 33: controllerd.v1.TopicReplicas.replicas:type_name -> controllerd.v1.HeldReplica
+	26, // 34: controllerd.v1.Hello.resume:type_name -> controllerd.v1.ResumePoint
+	23, // 35: controllerd.v1.Hello.offline:type_name -> controllerd.v1.TopicReplicas
+	23, // 36: controllerd.v1.Hello.strays:type_name -> controllerd.v1.TopicReplicas
+	28, // 37: controllerd.v1.Pong.hosted:type_name -> controllerd.v1.Digest
+	28, // 38: controllerd.v1.Pong.metadata:type_name -> controllerd.v1.Digest
+	0,  // 39: controllerd.v1.CommandAck.refusal:type_name -> controllerd.v1.Refusal
+	31, // 40: controllerd.v1.PartitionResults.outcomes:type_name -> controllerd.v1.PartitionOutcome
+	1,  // 41: controllerd.v1.PartitionOutcome.result:type_name -> controllerd.v1.PartitionResult
+	5,  // 42: controllerd.v1.CommandService.Commands:input_type -> controllerd.v1.CommandsRequest
+	2,  // 43: controllerd.v1.CommandService.ReportState:input_type -> controllerd.v1.ReportStateRequest
+	21, // 44: controllerd.v1.CommandService.Commands:output_type -> controllerd.v1.CommandsResponse
+	3,  // 45: controllerd.v1.CommandService.ReportState:output_type -> controllerd.v1.ReportStateResponse
+	44, // [44:46] is the sub-list for method output_type
+	42, // [42:44] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_controllerd_v1_command_proto_init() }
@@ -2473,7 +2569,7 @@ func file_controllerd_v1_command_proto_init() {
 		(*Command_StopReplica)(nil),
 		(*Command_FullSync)(nil),
 	}
-	file_controllerd_v1_command_proto_msgTypes[18].OneofWrappers = []any{
+	file_controllerd_v1_command_proto_msgTypes[19].OneofWrappers = []any{
 		(*CommandsResponse_Hello)(nil),
 		(*CommandsResponse_Pong)(nil),
 		(*CommandsResponse_Ack)(nil),
@@ -2486,7 +2582,7 @@ func file_controllerd_v1_command_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_controllerd_v1_command_proto_rawDesc), len(file_controllerd_v1_command_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   29,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
