@@ -222,8 +222,13 @@ func (v View) checkTarget(a Assignment, target []cluster.BrokerID) *Rejection {
 	}
 	origin := a.Origin()
 	for _, id := range target {
-		if !slices.Contains(origin, id) && v.Brokers[id] == nil {
+		b := v.Brokers[id]
+		switch {
+		case slices.Contains(origin, id):
+		case b == nil:
 			return reject(cluster.InvalidReplicaAssignment, "broker %d, to which a replica is to be added, is not live", id)
+		case b.Draining():
+			return reject(cluster.InvalidReplicaAssignment, "broker %d, to which a replica is to be added, is shutting down, drained or cannot be reached", id)
 		}
 	}
 	return nil
