@@ -13,7 +13,7 @@ import (
 // leads, the ISR, epochs, errors, verdicts.
 var judged = []string{
 	"leader", "isr", "error", "valid", "complete", "triggers", "hasPreferredLeader", "replicas", "adding", "removing", "origin", "target", "reassigning",
-	"topLevel", "partition", "elected", "order", "exactByReferenceCode", "p1Set", "p2Set",
+	"topLevel", "partition", "elected", "order", "write", "stored", "leaderEpoch", "exactByReferenceCode", "p1Set", "p2Set",
 }
 
 // lenient are the kinds of vectors of which a part is told in prose, or of which

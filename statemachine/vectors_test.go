@@ -50,6 +50,9 @@ var differences = map[string]difference{
 	"reassigning, new preferred is already leader and in ISR: still counted IMBALANCED (quirk)": {
 		"true", "it leads",
 	},
+	"leader removed -> leader -1": {
+		"write true leader -1 isr [1 2 3] le 4", "while nobody can lead the ISR stays: each of its members has all that was committed",
+	},
 	"partition OnlinePartition->NonExistentPartition": {
 		"to NonExistentPartition", "a deletion is one transaction: it was offline for no revision",
 	},
@@ -104,6 +107,9 @@ func players() map[string]func(*testing.T, vector) (got, want string) {
 		"topicDeletion":                     playDeletionVector,
 		"topicDeletion.scenario":            playDeletionStory,
 		"channel.offlineReplicas":           playOfflineReplicas,
+		"topic.create":                      playCreateTopic,
+		"topic.create.error":                playCreateTopic,
+		"replica.isrRemoval":                playIsrRemoval,
 		"assignment.reassignTo":             playReassignTo,
 		"assignment.view":                   playAssignmentView,
 		"reassign.complete":                 playReassignComplete,
