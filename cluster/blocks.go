@@ -3,6 +3,8 @@ package cluster
 import (
 	"maps"
 	"slices"
+
+	pb "github.com/controllerd/controllerd/proto/controllerd/v1"
 )
 
 // KnownBrokers are the ids of all brokers that any key names, even if it is
@@ -40,6 +42,36 @@ func (t *topicBlocks) counted() int32 {
 		return 0
 	}
 	return blocksFor(max(t.topic.Made(), t.topic.Wanted()), t.topic.BlockSize())
+}
+
+// maxRestored bounds how many partitions above its count a topic is said to have
+// had: the rest shows once these are counted.
+const maxRestored = 4096
+
+// Had is how many partitions the topic has, or will have, and more if there are
+// records above that: somebody has lowered the count by hand. What an expansion
+// has left that did not come to its end is none of the topic; who has not seen
+// the count before takes partitions for that which were new with an expansion.
+func (im *Image) Had(t *Topic) int32 {
+	size, counted := t.BlockSize(), max(t.Made(), t.Wanted())
+	n, seen := counted, int32(0)
+	if b := im.byID[t.ID]; b != nil {
+		seen = b.seen
+	}
+	for n-counted < maxRestored && n < MaxPartitions {
+		p := im.Block(BlockID{t.ID, n / size}).Partition(n)
+		if p == nil || n >= seen && p.unborn() {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// unborn reports whether the record may be one that no topic has ever counted:
+// first records of an expansion are stored before they are.
+func (p *Partition) unborn() bool {
+	return p.Cause == pb.ChangeCause_CHANGE_CAUSE_EXPANDED && p.PartitionEpoch == 0
 }
 
 // suspect notes whether a topic may have hidden blocks: few have, and nobody

@@ -62,6 +62,7 @@ type topicBlocks struct {
 	topic  *Topic // nil: no record names the id
 	blocks map[int32]*Block
 	above  int64 // is above the index of every block that was ever there
+	seen   int32 // the most partitions that the record has counted before
 }
 
 // NewImage is the image of a cluster of which nothing was seen yet.

@@ -195,6 +195,7 @@ func (im *Image) changed(events []Event, ev PartitionChanged) []Event {
 // makes other blocks visible, so everything is compared.
 func (im *Image) changeTopic(old, topic *Topic, events []Event) []Event {
 	t := im.topicBlocks(topic.ID)
+	t.seen = max(t.seen, old.Made())
 	im.Topics[topic.Name] = topic
 	im.counts.topic(old, topic)
 	if old.BlockSize() == topic.BlockSize() && old.Made() <= topic.Made() {

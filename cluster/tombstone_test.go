@@ -110,3 +110,58 @@ func TestHiddenAndMissingBlocks(t *testing.T) {
 		t.Error("no topic record is unreadable")
 	}
 }
+
+// Partitions above the count of a topic are its own if they have been counted,
+// or cannot be what an expansion has left.
+func TestHad(t *testing.T) {
+	id := TopicID{1}
+	created := &Partition{Replicas: []BrokerID{1}, ISR: []BrokerID{1}, Leader: 1, Cause: pb.ChangeCause_CHANGE_CAUSE_CREATED}
+	expanded, lived := *created, *created
+	expanded.Cause, lived.Cause = pb.ChangeCause_CHANGE_CAUSE_EXPANDED, pb.ChangeCause_CHANGE_CAUSE_EXPANDED
+	lived.PartitionEpoch = 1
+	for name, c := range map[string]struct {
+		seen         int32 // partitions that were counted before
+		made, wanted int32
+		records      []*Partition
+		want         int32
+	}{
+		"all are counted":                   {0, 3, 3, []*Partition{created, created, created}, 3},
+		"more are wanted":                   {0, 1, 5, []*Partition{created}, 5},
+		"made before":                       {0, 1, 1, []*Partition{created, created, created}, 3},
+		"of an expansion that did not end":  {0, 1, 1, []*Partition{created, &expanded, &expanded}, 1},
+		"of an expansion, and changed":      {0, 1, 1, []*Partition{created, &lived, &expanded}, 2},
+		"of an expansion that was counted":  {3, 1, 1, []*Partition{created, &expanded, &expanded, &expanded}, 3},
+		"wanted up to the middle of others": {0, 1, 2, []*Partition{created, created, created, created}, 4},
+		"a gap":                             {0, 1, 1, []*Partition{created, nil, created}, 1},
+	} {
+		for _, size := range []int32{1, 2, 16} {
+			im := NewImage(KeysOf("c"))
+			put := func(key string, value []byte) {
+				im.Apply(store.Batch{Rev: im.Rev + 1, Changes: []store.Change{{KV: store.KV{Key: key, Value: value, CreateRev: im.Rev + 1, ModRev: im.Rev + 1}}}})
+			}
+			count := func(made, wanted int32) {
+				put(im.Keys.Topic("t"), Encode(&pb.TopicRecord{TopicId: id[:], PartitionsMade: made, PartitionsWanted: wanted, BlockSize: size}))
+			}
+			blocks := map[int32]map[int32]*Partition{}
+			for i, p := range c.records {
+				if p != nil {
+					n := int32(i) / size
+					if blocks[n] == nil {
+						blocks[n] = map[int32]*Partition{}
+					}
+					blocks[n][int32(i)] = p
+				}
+			}
+			for n, b := range blocks {
+				put(im.Keys.Block(BlockID{id, n}), (*Block)(nil).With(b, nil).Encode())
+			}
+			if c.seen > 0 {
+				count(c.seen, c.seen)
+			}
+			count(c.made, c.wanted)
+			if got := im.Had(im.Topics["t"]); got != c.want {
+				t.Errorf("%s, in blocks of %d: %d, want %d", name, size, got, c.want)
+			}
+		}
+	}
+}

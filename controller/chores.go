@@ -118,7 +118,7 @@ func (d *draft) sweep() {
 	n := 0
 	for _, b := range l.im.HiddenBlocks() {
 		t := l.im.TopicByID(b.ID.Topic)
-		if b.ModRev > upTo || t != nil && t.Deleting() || d.making[b.ID.Topic] {
+		if b.ModRev > upTo || t != nil && (t.Deleting() || l.im.Had(t) > t.Wanted()) || d.making[b.ID.Topic] {
 			continue
 		}
 		if n++; n > maxSwept {

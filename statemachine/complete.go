@@ -17,14 +17,16 @@ import (
 // is drawn from the seed.
 //
 // Records that are there already, hidden until they are counted, are left as
-// they are. Nothing is made next to a record that is missing or unreadable:
+// they are. So are those above a count that somebody has lowered by hand: the
+// record counts them again. Nothing is made next to a record that is missing or
+// unreadable:
 // KAFKA_STORAGE_ERROR. Other refusals are those of a new topic.
 func Complete(im *cluster.Image, t Term, topic *cluster.Topic, limit int32, seed uint64) (record *pb.TopicRecord, parts []Write, rej *Rejection) {
 	made, size, rf := topic.Made(), topic.BlockSize(), topic.Record.GetReplicationFactor()
 	if rej := checkBlockSize(size, rf); rej != nil {
 		return nil, nil, rej
 	}
-	until := topic.Wanted()
+	until := im.Had(topic)
 	if until > made+limit {
 		until = max((made+limit)/size*size, min(made/size*size+size, until))
 	}
@@ -33,6 +35,18 @@ func Complete(im *cluster.Image, t Term, topic *cluster.Topic, limit int32, seed
 		if im.Block(cluster.BlockID{Topic: topic.ID, Index: n}) == nil && (im.ModRev(key) != 0 || n*size < made) {
 			return nil, nil, reject(cluster.KafkaStorageError, "the block of partition %d is missing or unreadable", n*size)
 		}
+	}
+	record = proto.Clone(topic.Record).(*pb.TopicRecord)
+	record.PartitionsMade, record.PartitionsWanted = until, max(topic.Wanted(), until)
+	there := func(i int32) bool {
+		return im.Block(cluster.BlockID{Topic: topic.ID, Index: i / size}).Partition(i) != nil
+	}
+	first := made
+	for first < until && there(first) {
+		first++
+	}
+	if first == until {
+		return record, nil, nil
 	}
 	sites := sitesFor(im, int(rf))
 	if len(sites) == 0 {
@@ -50,7 +64,7 @@ func Complete(im *cluster.Image, t Term, topic *cluster.Topic, limit int32, seed
 	v := ViewOf(im)
 	for i := made; i < until; i++ {
 		id := cluster.PartitionID{Topic: topic.ID, Index: i}
-		if im.Block(cluster.BlockOf(id, size)).Partition(i) != nil {
+		if there(i) {
 			continue
 		}
 		w := Write{ID: id, New: newPartition(placed[i-made], v)}
@@ -58,8 +72,6 @@ func Complete(im *cluster.Image, t Term, topic *cluster.Topic, limit int32, seed
 		t.stamp(&w.New)
 		parts = append(parts, w)
 	}
-	record = proto.Clone(topic.Record).(*pb.TopicRecord)
-	record.PartitionsMade = until
 	return record, parts, nil
 }
 

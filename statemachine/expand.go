@@ -26,6 +26,8 @@ func Expand(im *cluster.Image, t Term, topic *cluster.Topic, np *pb.NewPartition
 		return nil, nil, reject(cluster.UnknownTopicOrPartition, "topic %q is being deleted", topic.Name)
 	case im.Moves(topic) > 0:
 		return nil, nil, reject(cluster.ReassignmentInProgress, "partitions of topic %q are being reassigned", topic.Name)
+	case im.Had(topic) > topic.Wanted():
+		return nil, nil, reject(cluster.OperationNotAttempted, "topic %q counts %d of %d partitions: others are being restored", topic.Name, topic.Wanted(), im.Had(topic))
 	case np.GetCount() <= topic.Wanted():
 		return nil, nil, reject(cluster.InvalidPartitions, "topic %q has %d partitions, more are wanted than %d", topic.Name, topic.Wanted(), np.GetCount())
 	case np.GetCount() > cluster.MaxPartitions:

@@ -88,7 +88,7 @@ func (m *Machine) Observe(events []cluster.Event) {
 // reviewTopic notes whether a topic is to be deleted or completed.
 func (m *Machine) reviewTopic(id cluster.TopicID) {
 	t := m.im.TopicByID(id)
-	m.topics.set(cluster.PartitionID{Topic: id}, t != nil && (t.Deleting() || t.Made() < t.Wanted()))
+	m.topics.set(cluster.PartitionID{Topic: id}, t != nil && (t.Deleting() || t.Made() < m.im.Had(t)))
 }
 
 // TopicsDue is how many topics are to be deleted or completed.

@@ -32,7 +32,13 @@ func through(daemons ...*daemon) brokerOption {
 // assigned makes a topic whose partitions have the given replicas.
 func (w *world) assigned(name string, replicas ...[]int32) cluster.TopicID {
 	w.t.Helper()
-	nt := &pb.NewTopic{Name: name}
+	return w.inBlocks(name, 0, replicas...)
+}
+
+// inBlocks does so with so many of them in a block, 0: as many as usual.
+func (w *world) inBlocks(name string, size int32, replicas ...[]int32) cluster.TopicID {
+	w.t.Helper()
+	nt := &pb.NewTopic{Name: name, BlockSize: size}
 	for _, r := range replicas {
 		nt.Assignments = append(nt.Assignments, &pb.ReplicaAssignment{Replicas: r})
 	}

@@ -63,6 +63,13 @@ func (d *disk) held(id cluster.TopicID) (n int) {
 	return n
 }
 
+// deletions are how many replicas the disk has deleted.
+func (d *disk) deletions() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.deleted)
+}
+
 // mayHold are the brokers that a tombstone names, nil if there is none.
 func (w *world) mayHold(id cluster.TopicID) (out []cluster.BrokerID) {
 	w.tape.look(func(im *cluster.Image) {
