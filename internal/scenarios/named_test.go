@@ -488,8 +488,9 @@ func leaderElectionAndEpoch(t *testing.T, w *world) {
 // elsewhere are the names that tests stand for which have no table of names: tests
 // of this package, and vectors that statemachine plays.
 var elsewhere = map[string]string{
-	"testControllerDetectsBouncedBrokers": "func TestBR1BouncedInsideTTL(",
-	"testIOExceptionDuringCheckpoint":     "func TestStorageOfALeaderFails(",
+	"testControllerDetectsBouncedBrokers":                               "func TestBR1BouncedInsideTTL(",
+	"testIOExceptionDuringCheckpoint":                                   "func TestStorageOfALeaderFails(",
+	"testControllerRejectControlledShutdownRequestWithStaleBrokerEpoch": "func TestControllerRejectControlledShutdownRequestWithStaleBrokerEpoch(",
 
 	"testPreferredReplicaLeaderElection":                                   vectors,
 	"testPreferredReplicaLeaderElectionWithOfflinePreferredReplica":        vectors,
@@ -498,8 +499,6 @@ var elsewhere = map[string]string{
 
 // notPlayed are the names that do not apply, and why.
 var notPlayed = map[string]string{
-	"testControllerRejectControlledShutdownRequestWithStaleBrokerEpoch": "there is no request for a controlled shutdown yet",
-
 	"testTopicIdsAreNotAdded":                                                "no older protocol: every topic has an id",
 	"testNoTopicIdPersistsThroughControllerReelection":                       "no topics without an id",
 	"testTopicIdMigrationAndHandlingWithOlderVersion":                        "no topics without an id",
