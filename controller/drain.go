@@ -22,6 +22,10 @@ type draining struct {
 	epoch   cluster.BrokerEpoch // of the process that is drained
 	changed bool
 	waited  int // plans
+	// What remains to be led by it, as far as a walk over what it hosts has come.
+	place      int32
+	remaining  int64
+	partitions []*pb.RemainingPartition
 }
 
 // controlledShutdown decides a broker's own request: it drains, and is answered
@@ -35,8 +39,9 @@ func (d *draft) controlledShutdown(a *asked, r rpc.ControlledShutdown) bool {
 	if wait, done := d.drain(a, id, true, ""); !done {
 		return !wait
 	}
-	n, parts := d.remaining(id)
-	d.answers[a.id] = rpc.Answer{Response: &pb.ControlledShutdownResponse{Remaining: n, Partitions: parts}}
+	if d.remaining(a.draining, id) {
+		d.answers[a.id] = rpc.Answer{Response: &pb.ControlledShutdownResponse{Remaining: a.draining.remaining, Partitions: a.draining.partitions}}
+	}
 	return true
 }
 
@@ -49,19 +54,20 @@ func (d *draft) drainBroker(a *asked, r rpc.DrainBroker) bool {
 		d.answers[a.id] = rpc.Answer{Err: rpc.Error(cluster.BrokerIDNotRegistered, nil, "broker %d is not live", id)}
 		return true
 	}
-	resp := &pb.DrainBrokerResponse{BrokerEpoch: int64(b.Epoch)}
-	if r.GetValidateOnly() {
-		resp.Changed = b.ShuttingDown() == r.GetCancel()
-	} else {
-		wait, done := d.drain(a, id, !r.GetCancel(), r.GetReason())
-		if !done {
+	if a.draining == nil {
+		a.draining = &draining{epoch: b.Epoch, changed: r.GetValidateOnly() && b.ShuttingDown() == r.GetCancel()}
+	}
+	if !r.GetValidateOnly() {
+		if wait, done := d.drain(a, id, !r.GetCancel(), r.GetReason()); !done {
 			return !wait
 		}
-		resp.Changed = a.draining.changed
 	}
-	resp.Leaders = int64(d.l.im.Load(id).Leaders)
-	if !r.GetCancel() {
-		resp.Remaining, resp.Partitions = d.remaining(id)
+	if !r.GetCancel() && !d.remaining(a.draining, id) {
+		return true // more of it with the next plan
+	}
+	resp := &pb.DrainBrokerResponse{
+		BrokerEpoch: int64(b.Epoch), Changed: a.draining.changed, Leaders: int64(d.l.im.Load(id).Leaders),
+		Remaining: a.draining.remaining, Partitions: a.draining.partitions,
 	}
 	d.answers[a.id] = rpc.Answer{Response: resp}
 	return true
@@ -102,25 +108,25 @@ func (d *draft) setDraining(a *asked, b *cluster.Broker, on bool, reason string)
 	d.add(&unit{conds: sameBroker(key, b), ops: []store.Op{store.PutKeepLease(key, cluster.Encode(record))}, owners: []int64{a.id}})
 }
 
-// remaining counts the partitions with more than one replica that a broker leads
-// and nobody else could, and names the first.
-func (d *draft) remaining(id cluster.BrokerID) (int64, []*pb.RemainingPartition) {
-	load := d.l.im.Load(id)
-	if load.Leaders == load.Alone {
-		return 0, nil
+// remaining goes on to count the partitions with more than one replica that a
+// broker leads and nobody else could, and to note the first. It reports whether it
+// is done.
+func (d *draft) remaining(r *draining, id cluster.BrokerID) bool {
+	if load := d.l.im.Load(id); load.Leaders == load.Alone {
+		r.remaining, r.partitions = 0, nil
+		return true
 	}
-	var n int64
-	var out []*pb.RemainingPartition
-	// Few remain, unless few brokers are left; then the walk is as long as it is.
-	for place, more := int32(0), true; more && len(out) < maxRemaining; {
-		place, more = d.l.im.HostedFrom(id, place, d.l.cfg.Slice, func(t *cluster.Topic, pid cluster.PartitionID, p *cluster.Partition) {
-			if p.Leader != id || len(p.Replicas) == 1 || t.Deleting() || d.l.machine.Replaceable(pid, id) {
-				return
-			}
-			if n++; len(out) < maxRemaining {
-				out = append(out, &pb.RemainingPartition{Topic: t.Name, Partition: pid.Index})
-			}
-		})
+	if r.place == 0 {
+		r.remaining, r.partitions = 0, nil
 	}
-	return max(n, 0), out
+	var more bool
+	r.place, more = d.l.im.HostedFrom(id, r.place, d.l.cfg.Slice, func(t *cluster.Topic, pid cluster.PartitionID, p *cluster.Partition) {
+		if p.Leader != id || len(p.Replicas) == 1 || t.Deleting() || d.l.machine.Replaceable(pid, id) {
+			return
+		}
+		if r.remaining++; r.remaining <= maxRemaining {
+			r.partitions = append(r.partitions, &pb.RemainingPartition{Topic: t.Name, Partition: pid.Index})
+		}
+	})
+	return !more
 }

@@ -19,7 +19,7 @@ import (
 // over as many plans as it takes.
 type moves struct {
 	began  store.Rev
-	items  []moving
+	items  []moveItem
 	item   int   // that is to be looked at next
 	index  int32 // of it, if it is a topic
 	waited int   // plans, for that partition
@@ -30,8 +30,8 @@ type moves struct {
 	before *moves // as they were before the plan that is under way
 }
 
-// moving is one thing that a request asks for.
-type moving struct {
+// moveItem is one thing that a request asks for.
+type moveItem struct {
 	topic     string
 	partition int32
 	move      statemachine.Move
@@ -44,19 +44,19 @@ func (l *Loop) newMoves(r rpc.AlterPartitionReassignments) *moves {
 	m := &moves{began: l.im.Rev, answer: &pb.AlterPartitionReassignmentsResponse{}, placed: map[cluster.BrokerID]int32{}, sites: statemachine.SitesOf(l.im)}
 	for _, p := range r.GetPartitions() {
 		mv := statemachine.Move{Target: cluster.BrokerIDs(p.GetTarget().GetReplicas()), Cancel: p.Target == nil}
-		m.items = append(m.items, moving{topic: p.GetTopic(), partition: p.GetPartition(), move: mv})
+		m.items = append(m.items, moveItem{topic: p.GetTopic(), partition: p.GetPartition(), move: mv})
 	}
 	for _, t := range r.GetTopics() {
-		m.items = append(m.items, moving{topic: t.GetTopic(), rf: cmp.Or(t.GetReplicationFactor(), -1)})
+		m.items = append(m.items, moveItem{topic: t.GetTopic(), rf: cmp.Or(t.GetReplicationFactor(), -1)})
 	}
 	if r.GetCancelAll() {
 		for _, id := range l.machine.Moving(cluster.PartitionID{}, math.MaxInt) {
 			if p := l.im.Partition(id); p.Moving() || p.Queued() {
-				m.items = append(m.items, moving{topic: l.im.TopicByID(id.Topic).Name, partition: id.Index, move: statemachine.Move{Cancel: true}, cancelled: id, byID: true})
+				m.items = append(m.items, moveItem{topic: l.im.TopicByID(id.Topic).Name, partition: id.Index, move: statemachine.Move{Cancel: true}, cancelled: id, byID: true})
 			}
 		}
 	}
-	slices.SortStableFunc(m.items, func(a, b moving) int {
+	slices.SortStableFunc(m.items, func(a, b moveItem) int {
 		return cmp.Or(cmp.Compare(a.topic, b.topic), cmp.Compare(a.partition, b.partition))
 	})
 	return m

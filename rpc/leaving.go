@@ -39,7 +39,7 @@ func (l *leavers) list(id cluster.BrokerID) *changeList {
 
 var emptyList = newChangeList()
 
-// change takes in who has left a partition, and who has not any more. One that
+// leave takes in who has left a partition, and who has not any more. One that
 // left again is told again: its leader epoch is another one.
 func (p *Pusher) leave(ev cluster.PartitionChanged) {
 	var before, now []cluster.BrokerID
