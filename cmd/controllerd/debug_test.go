@@ -130,7 +130,7 @@ func TestDebugPutWanted(t *testing.T) {
 	r := w.debug("put", "topics/orders", "--file", file).want(t, exitOK)
 	wantLines(t, r.lines(), `topics/orders: written at revision \d+`, "FIELD BEFORE AFTER", "partitions_wanted 2 40")
 	byHand := `{"topic_id": "AAAAAAAAAAAAAAAAAAAAAQ==", "partitions_wanted": 3, "replication_factor": 2, "block_size": 2}`
-	if v := decode[putView](t, w.debug("put", "topics/by-hand", byHand, "-o", "json")); string(v.Before) != "null" || !v.Written || len(v.Changes) != 11 {
+	if v := decode[putView](t, w.debug("put", "topics/by-hand", byHand, "-o", "json")); string(v.Before) != "null" || !v.Written || len(v.Changes) != 14 {
 		t.Errorf("a new record: %+v", v)
 	}
 	for name, partitions := range map[string]int32{"orders": 40, "by-hand": 3} {

@@ -40,7 +40,7 @@ const (
 	otherCluster = string(cluster.InconsistentClusterID)
 )
 
-var huge = strings.Repeat("x", 1<<20)
+var huge = strings.Repeat("x", 256<<10)
 
 func newRows(s *seats) *rows {
 	r := &rows{s: s, of: map[string]map[string][]row{}}
