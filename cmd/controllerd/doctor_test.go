@@ -86,7 +86,7 @@ func TestDoctorFindsNothing(t *testing.T) {
 
 // TestDoctorOfDaemons makes each check of daemons bad.
 func TestDoctorOfDaemons(t *testing.T) {
-	w := newWorld(t, 1, 2)
+	w := newWorldOf(t, 20*time.Second, 1, 2) // a busy machine must not give the seat to the other
 	faults := &etcdtest.Faults{}
 	other, err := localcluster.StartDaemon(localcluster.DaemonConfig{
 		ID: "other", Cluster: "test", EtcdEndpoints: []string{w.etcd.Endpoint()}, Version: "v1.3.0", Logger: quietly,
