@@ -127,9 +127,9 @@ var mustSee = map[string]int{
 	"partition queued to move":                            15,
 	"move cancelled":                                      3,
 	"topic expanded":                                      15,
-	"ELECTION_TYPE_PREFERRED":                             50,
-	"ELECTION_TYPE_UNCLEAN":                               10,
-	"ELECTION_TYPE_DESIGNATED":                            10,
+	"ELECTION_TYPE_PREFERRED":                             10,
+	"ELECTION_TYPE_UNCLEAN":                               3,
+	"ELECTION_TYPE_DESIGNATED":                            2,
 }
 
 // mostFailed is how many transactions may fail in one seed because somebody else
