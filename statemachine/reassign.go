@@ -66,7 +66,9 @@ func (v View) completed(p *cluster.Partition) (next cluster.Partition, changed b
 	if !a.CompleteWith(p.ISR) {
 		return cluster.Partition{}, false
 	}
-	return v.assign(p, Assignment{Replicas: a.Target()})
+	next, changed = v.assign(p, Assignment{Replicas: a.Target()})
+	next.Target = p.Target
+	return next, changed
 }
 
 // assign gives a partition an assignment: who is no replica any more leaves the
@@ -174,6 +176,14 @@ func (v View) move(p *cluster.Partition, a Assignment, target []cluster.BrokerID
 		return cluster.Partition{}, pb.ReassignmentState_REASSIGNMENT_STATE_DONE, nil
 	case len(to.Adding) > 0 && len(p.Adding) == 0 && !room && slices.Equal(target, p.Target):
 		return cluster.Partition{}, pb.ReassignmentState_REASSIGNMENT_STATE_QUEUED, nil
+	case len(to.Adding) > 0 && len(p.Adding) == 0 && !room && a.Active():
+		// What is to go may be wanted now.
+		next, ok := v.assign(p, Assignment{Replicas: a.Origin()})
+		if !ok {
+			return next, 0, reject(cluster.EligibleLeadersNotAvailable, "none of the replicas %v is in sync and can lead", a.Origin())
+		}
+		next.Target = target
+		return next, pb.ReassignmentState_REASSIGNMENT_STATE_QUEUED, nil
 	case len(to.Adding) > 0 && len(p.Adding) == 0 && !room:
 		return v.retarget(p, target), pb.ReassignmentState_REASSIGNMENT_STATE_QUEUED, nil
 	}
