@@ -230,7 +230,9 @@ func TestTP5EditedByHand(t *testing.T) {
 				}
 				// Nothing is deleted, but for what was to be, and the rest goes on.
 				for i, b := range e.disks[:3] {
-					if n := b.deletions(); n > 0 != (edit.want == "gone") {
+					if edit.want == "gone" {
+						w.await(fmt.Sprintf("broker %d has deleted its replicas", i), limit, func() bool { return b.deletions() > 0 })
+					} else if n := b.deletions(); n > 0 {
 						t.Errorf("%s: broker %d has deleted %d replicas", what, i, n)
 					}
 				}
