@@ -72,7 +72,7 @@ func (p *Partition) Left(id BrokerID) bool {
 func (p *Partition) Leaving() []BrokerID {
 	var out []BrokerID
 	for _, id := range p.Removing {
-		if p.Left(id) {
+		if !slices.Contains(p.Replicas, id) {
 			out = append(out, id)
 		}
 	}
