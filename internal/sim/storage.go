@@ -65,7 +65,8 @@ func (b *simBroker) noteStrays(v *fencing.Verdict) {
 		if s.Delete {
 			b.w.blame(ErrDataLost, "%s is to delete %s, because a full sync did not name it", b.name, s.Partition)
 		}
-		if p := b.w.truth().Partition(s.Partition); p != nil && slices.Contains(p.Replicas, b.id) && b.w.calm {
+		// One that is being added may have been assigned since the sync was made.
+		if p := b.w.truth().Partition(s.Partition); p != nil && slices.Contains(p.Replicas, b.id) && !slices.Contains(p.Adding, b.id) && b.w.calm {
 			b.w.blame(ErrNotConverged, "%s stops %s, which is assigned to it", b.name, s.Partition)
 		}
 		found = append(found, fencing.HeldReplica{Topic: s.Topic, Partition: s.Partition, LeaderEpoch: s.LeaderEpoch})
